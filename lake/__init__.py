@@ -1,0 +1,1 @@
+"""The lake: episodes as columns, on disk or in an object store."""

@@ -1,0 +1,64 @@
+"""The `headrace` command: one module in `tools/commands/` per subcommand group."""
+
+import importlib
+import os
+import sys
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from lake.errors import HeadraceError
+
+# Each module has a `register(app)` that adds its commands. They import their heavy parts when they
+# run, so that `headrace --help` and `headrace sql` need neither torch nor h5py.
+_MODULES: Final = (
+    "ingest",
+    "inspect",
+    "doctor",
+    "sql",
+    "select",
+    "pack",
+    "plan",
+    "load",
+    "train",
+    "simulate",
+    "assess",
+    "bench",
+    "demo",
+)
+
+
+def build_app() -> typer.Typer:
+    """The typer application with every subcommand registered."""
+    app = typer.Typer(
+        name="headrace",
+        help="Robot recordings in a columnar lake: SQL, packing, streaming, training.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+    for name in _MODULES:
+        importlib.import_module(f"tools.commands.{name}").register(app)
+    return app
+
+
+def main() -> None:
+    """Run the command; an expected error is one line on stderr and its exit code.
+
+    `HEADRACE_TRACEBACK=1` shows the traceback of expected errors too.
+    """
+    try:
+        build_app()()
+    except HeadraceError as error:
+        if os.environ.get("HEADRACE_TRACEBACK"):
+            raise
+        Console(stderr=True, soft_wrap=True, highlight=False).print(
+            f"headrace: {error}", style="red", markup=False
+        )
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
