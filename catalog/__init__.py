@@ -1,0 +1,1 @@
+"""SQL over a lake: a rebuildable DuckDB view, selections and labels."""

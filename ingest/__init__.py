@@ -1,0 +1,1 @@
+"""Robot recordings of every common format, read without loss, into the lake."""

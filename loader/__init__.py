@@ -1,0 +1,1 @@
+"""Streams packs from a lake: deterministic, elastic, exactly resumable."""

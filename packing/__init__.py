@@ -1,0 +1,1 @@
+"""Offline packing: which spans of which episodes every training step will eat."""

@@ -1,0 +1,1 @@
+"""The headrace command, the demo and the benches."""

@@ -1,0 +1,1 @@
+"""A thin trainer on packed variable-length batches, and the closed loop."""

@@ -1,0 +1,1 @@
+"""Subcommands of the headrace command, one module each."""

@@ -1,0 +1,1 @@
+"""The demo: from a simulated recording to an assessed policy in minutes."""
