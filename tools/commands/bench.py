@@ -1,0 +1,35 @@
+"""`headrace bench NAME`."""
+
+import importlib
+from typing import Annotated
+
+import typer
+
+from lake.errors import HeadraceError
+
+_BENCHES = ("ingest", "loader", "training")
+
+
+class UnknownBenchError(HeadraceError):
+    """There is no bench of that name."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("bench")(bench)
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(_BENCHES)}.")],
+    quick: Annotated[bool, typer.Option("--quick", help="End within 50 s on 2 cores.")] = False,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - for stdout.")
+    ] = None,
+) -> None:
+    """Measure a part of Headrace against its limit, on the same data in the same order."""
+    if name not in _BENCHES:
+        raise UnknownBenchError(f"no bench called {name!r}; there are: {', '.join(_BENCHES)}")
+    from tools.bench.framework import report
+
+    result = importlib.import_module(f"tools.bench.{name}").run(quick)
+    report(result, quick=quick, json_to=json_to)
