@@ -1,0 +1,19 @@
+"""Errors of the loader."""
+
+from lake.errors import HeadraceError
+
+
+class LoaderError(HeadraceError):
+    """A loader cannot start, cannot go on, or is asked for something it cannot promise."""
+
+
+class LoaderStateError(LoaderError):
+    """A saved position belongs to another plan, or was written in another layout."""
+
+
+class BatchError(LoaderError):
+    """A batch breaks its own contract (shape, dtype or count), or cannot be laid out as asked."""
+
+
+class WorkerDiedError(LoaderError):
+    """The decode process ended without saying why (killed, out of memory, crashed in C code)."""
