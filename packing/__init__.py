@@ -1,1 +1,1 @@
-"""Offline packing: which spans of which episodes every training step will eat."""
+"""Packing: which tokens every training step will eat, decided offline and written down."""

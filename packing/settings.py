@@ -1,0 +1,89 @@
+"""The choices that, with the data, decide a plan to the last byte."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packing.errors import PlanError
+
+Int64s = NDArray[np.int64]
+Packer = Literal["shuffle-fill", "bfd"]
+
+TOKEN_MULTIPLE = 128
+_MAX_BUDGET = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """How spans become packs and packs become steps.
+
+    Attributes:
+        budget_tokens: prefix and action tokens that a pack may hold; a multiple of 128, which is
+            what FP8 matrix kernels and fixed-shape compilation ask for.
+        slots_per_step: packs of one optimizer step over all ranks, S.
+        epochs: passes over the spans, each freshly packed.
+        seed: of every random choice.
+        packer: `shuffle-fill` keeps the shuffled order and closes packs by best fit; `bfd` is the
+            tighter global best-fit-decreasing, at the price of a length bias between packs.
+        look_ahead: spans of the stream from which shuffle-fill closes a pack.
+        open_runs: runs drawn from at the same time; more is better shuffled, less is more local.
+        run_length: windows in a row that are drawn from one run, or None to choose it from the
+            distance of key frames (`packing.draw.aligned_run`).
+        balance_window_steps: steps among whose packs those of like cost are put together.
+        d_model: width of the model whose cost is balanced: tokens + sum(length^2)/(6 d_model).
+        max_images: cap on images in a pack, or None.
+        max_action_queries: cap on action tokens in a pack, or None.
+        max_spans: cap on spans in a pack, or None.
+    """
+
+    budget_tokens: int
+    slots_per_step: int
+    epochs: int = 1
+    seed: int = 0
+    packer: Packer = "shuffle-fill"
+    look_ahead: int = 1024
+    open_runs: int = 256
+    run_length: int | None = None
+    balance_window_steps: int = 32
+    d_model: int = 1024
+    max_images: int | None = None
+    max_action_queries: int | None = None
+    max_spans: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget_tokens <= 0 or self.budget_tokens % TOKEN_MULTIPLE:
+            near = max(TOKEN_MULTIPLE, round(self.budget_tokens / TOKEN_MULTIPLE) * TOKEN_MULTIPLE)
+            raise PlanError(
+                f"budget of {self.budget_tokens} tokens is not a positive multiple of"
+                f" {TOKEN_MULTIPLE}, which FP8 kernels need for their row count; use {near}"
+            )
+        if self.budget_tokens > _MAX_BUDGET:
+            raise PlanError(
+                f"budget of {self.budget_tokens} tokens: at most {_MAX_BUDGET}, so that"
+                " cu_seqlens and sums over a pack stay far inside int32"
+            )
+        if self.packer not in {"shuffle-fill", "bfd"}:
+            raise PlanError(f"unknown packer {self.packer!r}: use shuffle-fill or bfd")
+        for name, value in asdict(self).items():
+            if name in {"packer", "seed"} or value is None:
+                continue
+            if value < 1:
+                raise PlanError(f"{name} must be at least 1, is {value}")
+        if not 0 <= self.seed < 1 << 63:
+            raise PlanError(f"seed must be in [0, 2^63), is {self.seed}")
+
+    def cost_units(self, tokens: Int64s, sum_sq: Int64s) -> Int64s:
+        """Cost of packs in integer units, 6 d_model times the cost; int64 [P] from int64 [P]."""
+        return tokens * np.int64(6 * self.d_model) + sum_sq
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of `to_json`."""
+        return cls(**json.loads(text))

@@ -1,0 +1,123 @@
+"""Trajectory spans: whole episodes, split where they are longer than a pack or have a gap."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packing.errors import PackingError
+from packing.layout import TokenLayout
+from packing.spans import (
+    EpisodeSteps,
+    Int64s,
+    SpanLimits,
+    SpanSet,
+    cost_spans,
+    refuse_over_limits,
+)
+
+STEP_WITH_INVALID_STATE = "step-with-invalid-state"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectorySpans:
+    """Each episode as one span, or as few pieces of equal length where it must be split.
+
+    Every step acts; every `observe_every`-th step, from the first of the piece on, is observed.
+    A span never crosses steps whose state is invalid: the episode is split around them and the
+    invalid steps are refused and counted.
+
+    Attributes:
+        max_steps: longest piece in steps, or None for the longest that fits into a pack with the
+            cameras and the text of its episode.
+        observe_every: distance of observed steps.
+    """
+
+    max_steps: int | None = None
+    observe_every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.observe_every < 1:
+            raise PackingError(f"observe_every must be at least 1, is {self.observe_every}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise PackingError(f"max_steps must be at least 1, is {self.max_steps}")
+
+    def make(self, steps: EpisodeSteps, layout: TokenLayout, limits: SpanLimits) -> SpanSet:
+        """Spans of all episodes (see `SpanMaker`)."""
+        episode, start, stop = _valid_runs(steps)
+        longest = self._longest(steps, layout, limits)[episode]
+        pieces = -(-(stop - start) // longest)
+        # Pieces of equal length (to a step) instead of full ones and a stub.
+        run = np.repeat(np.arange(len(pieces)), pieces)
+        nth = np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        length = stop - start
+        piece_start = start[run] + nth * length[run] // pieces[run]
+        piece_stop = start[run] + (nth + 1) * length[run] // pieces[run]
+        spans = cost_spans(
+            steps,
+            layout,
+            episode=episode[run],
+            start=piece_start,
+            stop=piece_stop,
+            stride=self.observe_every,
+            action_start=piece_start,
+            action_stop=piece_stop,
+        )
+        refuse_over_limits(
+            spans, steps, limits, f"raise the budget or cap, or lower max_steps ({self.max_steps})"
+        )
+        made = np.bincount(spans.episode, minlength=len(steps.episode_ids))
+        return SpanSet(
+            spans=spans,
+            refused={STEP_WITH_INVALID_STATE: _count_invalid(steps)},
+            split=np.maximum(made - 1, 0),
+        )
+
+    def _longest(self, steps: EpisodeSteps, layout: TokenLayout, limits: SpanLimits) -> Int64s:
+        """int64 [E]: the longest piece of each episode in steps."""
+        if self.max_steps is not None:
+            return np.full(len(steps.episode_ids), self.max_steps, np.int64)
+        every = self.observe_every
+        cameras = np.maximum.reduceat(steps.frames, steps.step_offsets[:-1]).astype(np.int64)
+        per_observation = layout.image_tokens * cameras + layout.state_tokens
+        block = per_observation + every * layout.action_tokens
+        room = limits.tokens - layout.extra_tokens - steps.text_tokens
+        left = room % np.maximum(block, 1) - per_observation
+        tail = np.clip(left // max(layout.action_tokens, 1), 0, every - 1)
+        if layout.action_tokens == 0:
+            tail = np.where(left >= 0, every - 1, 0)
+        unbounded = np.int64(1) << 31
+        longest = np.where(block > 0, room // np.maximum(block, 1) * every + tail, unbounded)
+        if limits.images is not None:
+            by_images = limits.images // np.maximum(cameras, 1) * every
+            longest = np.minimum(longest, np.where(cameras > 0, by_images, unbounded))
+        if limits.action_queries is not None and layout.action_tokens:
+            longest = np.minimum(longest, limits.action_queries // layout.action_tokens)
+        if longest.size and int(longest.min()) < 1:
+            worst = int(longest.argmin())
+            raise PackingError(
+                f"a single step of episode {steps.episode_ids[worst]} does not fit into a pack: it"
+                f" has {steps.text_tokens[worst]} text tokens and {cameras[worst]} images of"
+                f" {layout.image_tokens} tokens; the pack holds {limits.tokens} tokens"
+                + (f" and {limits.images} images" if limits.images is not None else "")
+                + "; raise the budget or cap"
+            )
+        return np.asarray(longest)
+
+
+def _valid_runs(steps: EpisodeSteps) -> tuple[Int64s, Int64s, Int64s]:
+    """Maximal runs of steps with valid state: episode, start and stop inside it, int64 [R]."""
+    first = np.zeros(len(steps.state_valid), np.bool_)
+    first[steps.step_offsets[:-1]] = True
+    last = np.zeros(len(steps.state_valid), np.bool_)
+    last[steps.step_offsets[1:] - 1] = True
+    valid = steps.state_valid
+    begins = np.flatnonzero(valid & (first | ~np.concatenate([[False], valid[:-1]])))
+    ends = np.flatnonzero(valid & (last | ~np.concatenate([valid[1:], [False]]))) + 1
+    episode = np.searchsorted(steps.step_offsets, begins, side="right") - 1
+    offset = steps.step_offsets[episode]
+    return episode.astype(np.int64), begins - offset, ends - offset
+
+
+def _count_invalid(steps: EpisodeSteps) -> Int64s:
+    """int64 [E]: steps of each episode whose state is invalid."""
+    return np.add.reduceat(~steps.state_valid, steps.step_offsets[:-1], dtype=np.int64)
