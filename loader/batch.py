@@ -52,11 +52,12 @@ class PackedBatch(Generic[A]):
     """One pack as arrays; `A` is a numpy array or a torch tensor.
 
     Prefix stream. The prefix tokens of a span stand in this order: for each observed step, for
-    each camera present at it, that picture's tokens; then the text; then one state token per
+    each camera present at it, that picture's tokens; then the text; then the state tokens of each
     observed step (where the layout has them); then the layout's extra tokens.
 
     Attributes:
-        input_ids: text token ids; 0 at every other modality (`token_modality` tells which).
+        input_ids: text token ids; at image, state and pad tokens the ids that `packing.tokenizer`
+            reserves for them (extra tokens hold the pad id).
         position_ids: position inside the span, from 0; inside its segment for pad tokens.
         segment_ids: row of the span in the [N] arrays; N at pad tokens.
         token_modality: see `Modality`.
@@ -76,8 +77,8 @@ class PackedBatch(Generic[A]):
         cu_image_tokens: image i owns image_token_index[cu_image_tokens[i]:cu_image_tokens[i+1]].
         state, state_dim_mask: observed states in the recorded unit, not normalised; dimensions
             that an embodiment lacks are 0 and False.
-        state_token_index: positions in [T] of the state tokens, aligned with `state`; empty
-            where the layout has no state tokens.
+        state_token_index: positions in [T] of the state tokens, M/S consecutive ones per row of
+            `state`; empty where the layout has no state tokens.
         cu_seqlens_state: rows of `state` of each span.
         actions, action_dim_mask: the real steps of the action chunk, not normalised.
         action_position_ids: position inside the span's chunk, from 0.
@@ -86,7 +87,8 @@ class PackedBatch(Generic[A]):
         kv_index: gathers the keys and values of the action stream from the concatenation
             [prefix tokens; action queries]: per span its prefix, then its actions; pads last.
         cu_seqlens_kv, max_seqlen_kv: segments of the gathered keys and values.
-        embodiment_ids, dataset_ids, stats_ids: indices into the plan's lists; -1 past num_spans.
+        embodiment_ids, dataset_ids, stats_ids: indices into the plan header's `embodiments`,
+            `datasets` and `specs` (statistics are per spec); -1 past num_spans.
         span_ids, episode_ids: the plan's span ids and indices of its episodes; -1 past num_spans.
         step_index: step of the episode at which the span's action chunk starts; -1 likewise.
         sample_weights: weight of each span in the loss; 0 past num_spans.
@@ -165,7 +167,7 @@ class PackedBatch(Generic[A]):
                     f" {axes.dtype}{list(want)} ([{axes.shape}])"
                 )
         self._check_images(sizes["I"])
-        if sizes["M"] not in (0, sizes["S"]):
+        if sizes["M"] and sizes["M"] % sizes["S"]:
             raise BatchError(f"{sizes['M']} state tokens for {sizes['S']} observed steps")
         if not 0 <= self.num_spans <= sizes["N"]:
             raise BatchError(f"{self.num_spans} spans in {sizes['N']} segments")

@@ -1,0 +1,60 @@
+"""Messages between the consumer's process and its decode process: JSON and file descriptors.
+
+A pair of `SOCK_SEQPACKET` sockets keeps message boundaries, carries memfds as SCM_RIGHTS, and
+reads as ended when the other process is gone, however it died.
+"""
+
+import json
+import socket
+from array import array
+from typing import Any, Final, Self
+
+from loader.errors import LoaderError
+
+_LARGEST: Final = 1 << 17
+_MOST_FDS: Final = 4
+
+
+class Channel:
+    """One end of a connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+
+    @classmethod
+    def pair(cls) -> tuple[Self, socket.socket]:
+        """Our end, and the socket to pass to the other process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(ours), theirs
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Send one message.
+
+        Raises:
+            LoaderError: the message is larger than a packet may be.
+            BrokenPipeError: the other end is closed.
+        """
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > _LARGEST:
+            raise LoaderError(f"a message of {len(data)} bytes, at most {_LARGEST} can be sent")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+        self._socket.sendmsg([data], rights)
+
+    def receive(self) -> tuple[dict[str, Any], tuple[int, ...]] | None:
+        """The next message with its file descriptors (now ours), or None at the end."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._socket, _LARGEST, _MOST_FDS)
+        except ConnectionResetError:  # the other process died with unread messages of ours
+            return None
+        if not data:
+            return None
+        message: dict[str, Any] = json.loads(data)
+        return message, tuple(fds)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Let `receive` raise TimeoutError after this time; None waits for ever."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close this end; the other one reads the end."""
+        self._socket.close()
