@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -18,6 +18,25 @@ from lake.errors import SpecError
 Role = Literal["state", "action", "reward", "done", "success", "language", "other"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+# Columns every row of `trajectories` has: a feature called like one of them gets a suffixed column.
+RESERVED_COLUMNS: Final = frozenset(
+    (
+        *("episode_id", "ingest_key", "commit_id", "source", "dataset", "embodiment", "spec_id"),
+        *("num_steps", "fps", "timestamps_ns", "timestamps_checksum", "duration_ns"),
+        *("features", "feature_checksums", "cameras", "camera_bytes", "camera_codecs"),
+        *("camera_widths", "camera_heights", "camera_frames", "camera_key_frames"),
+        *("camera_missing_steps", "video_indexes", "video_index_checksums", "video"),
+        *("content_sha256", "format", "source_files", "locator", "reader", "alignment"),
+        "findings",
+    )
+)
+
+DTYPES: Final = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "string"),
+)
+"""What a feature can be made of."""
 
 
 def canonical_name(source_name: str) -> str:
@@ -61,11 +80,11 @@ class FeatureSpec:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SpecError(f"feature name {self.name!r}: use lower-case letters, digits and _")
-        if self.dtype != "string":
-            try:
-                np.dtype(self.dtype)
-            except TypeError as error:
-                raise SpecError(f"feature {self.name}: unknown dtype {self.dtype!r}") from error
+        if self.dtype not in DTYPES:
+            raise SpecError(
+                f"feature {self.name}: dtype {self.dtype!r} cannot be stored; use one of"
+                f" {', '.join(DTYPES)} in native byte order"
+            )
         if self.names is not None and len(self.names) != self.size:
             raise SpecError(
                 f"feature {self.name}: {len(self.names)} element names for {self.size} elements"
@@ -82,8 +101,10 @@ class FeatureSpec:
 
         The plain name for float32; other dtypes carry a suffix (`state:float64`), since datasets
         of one lake may record the same feature in different types and no value is ever cast.
+        Names of the table's own columns carry it always (`fps:float32`).
         """
-        return self.name if self.dtype == "float32" else f"{self.name}:{self.dtype}"
+        plain = self.dtype == "float32" and self.name not in RESERVED_COLUMNS
+        return self.name if plain else f"{self.name}:{self.dtype}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,65 @@
+"""Insert-only, keyed, idempotent writes: the one way rows enter every table but `trajectories`."""
+
+import random
+import time
+from typing import Final
+
+import pyarrow as pa
+
+from lake.errors import CommitConflictError, LakeError
+from lake.store import Lake
+from lake.tables import TABLES, primary_key
+
+_ATTEMPTS: Final = 12
+_FIRST_WAIT_S: Final = 0.02
+
+
+def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
+    """Insert the rows whose key the table does not hold yet, as one atomic commit.
+
+    Of several writers racing with the same key exactly one inserts it (the key columns are
+    marked as primary key, so Lance detects the conflict and looks again). Repeating the call
+    changes nothing, which is why it may be retried after any failure.
+
+    Args:
+        lake: where to.
+        table: any table with a primary key.
+        rows: columns as in `TABLES[table]`; columns left out become null. Keys must be distinct.
+
+    Returns:
+        Number of rows inserted.
+
+    Raises:
+        CommitConflictError: other writers kept winning the race for the next version.
+    """
+    keys = primary_key(table)
+    schema = TABLES[table]
+    if not keys:
+        raise LakeError(f"table {table} has no key to insert by")
+    if rows.num_rows == 0:
+        return 0
+    if rows.group_by(keys).aggregate([]).num_rows != rows.num_rows:
+        raise LakeError(f"table {table}: the same key twice in one insert")
+    whole = pa.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+    for attempt in range(_ATTEMPTS):
+        try:
+            with lake.errors_named(f"insert into {table}"):
+                merge = lake.latest(table).merge_insert(keys).when_not_matched_insert_all()
+                return int(merge.execute(whole)["num_inserted_rows"])
+        except LakeError as error:
+            if "conflict" not in str(error).lower():
+                raise
+            # Full jitter: writers that collided once must not march in step.
+            time.sleep(random.uniform(0, _FIRST_WAIT_S * 2**attempt))  # noqa: S311
+    raise CommitConflictError(
+        f"{lake.uri}: table {table}: {_ATTEMPTS} attempts lost against other writers; run again"
+        " with fewer writers or larger batches"
+    )

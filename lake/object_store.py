@@ -1,0 +1,73 @@
+"""What an object store needs beyond a local path: a safe commit, and secrets kept secret."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from lake.errors import CommitConflictError, LakeError
+
+_SECRET_WORDS: Final = ("secret", "token", "password", "access_key", "account_key", "sas", "sse")
+_CLIENT_OPTIONS: Final = ("allow_http", "timeout", "connect_timeout")
+_PROBED: set[str] = set()
+
+
+def is_object_store(uri: str) -> bool:
+    """True for `scheme://` URIs that are not files."""
+    return "://" in uri and not uri.startswith("file://")
+
+
+def redact(text: str, storage_options: Mapping[str, str]) -> str:
+    """`text` without the values of options that hold credentials."""
+    for name, value in storage_options.items():
+        if value and any(word in name.lower() for word in _SECRET_WORDS):
+            text = text.replace(value, "***")
+    return text
+
+
+def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> None:
+    """Prove that the store refuses to overwrite under `If-None-Match: *`.
+
+    Lance commits by creating the next manifest only if it is not there. A store that accepts
+    the header and overwrites all the same loses acknowledged commits without an error. Proved
+    once per process and URI; local paths need no proof.
+
+    Raises:
+        CommitConflictError: the store overwrites.
+        LakeError: the store cannot be reached or written.
+    """
+    if not is_object_store(uri) or uri in _PROBED:
+        return
+    try:
+        from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - extra `s3`
+        from obstore.store import from_url  # noqa: PLC0415
+    except ImportError as error:
+        raise LakeError(
+            f"{uri}: writing to an object store needs `pip install 'headrace[s3]'`"
+        ) from error
+    options = {k.lower().replace("aws_allow", "allow"): v for k, v in storage_options.items()}
+    name = f"_probe/{uuid.uuid4().hex}"
+    try:
+        client = {k: v for k, v in options.items() if k in _CLIENT_OPTIONS}
+        config = {k: v for k, v in options.items() if k not in _CLIENT_OPTIONS}
+        # Typed per kind of store; the options here are whatever the user's store takes.
+        open_store: Callable[..., Any] = from_url
+        store = open_store(uri, config=config, client_options=client)
+        store.put(name, b"1", mode="create")
+        try:
+            store.put(name, b"2", mode="create")
+            overwritten = True
+        except AlreadyExistsError:
+            overwritten = False
+        store.delete(name)
+    except (BaseError, ValueError, OSError) as error:
+        text = redact(str(error).splitlines()[0], storage_options)
+        raise LakeError(
+            f"{uri}: the object store cannot be written ({text}); check bucket, endpoint"
+            " (AWS_ENDPOINT_URL, AWS_ALLOW_HTTP=true for plain HTTP) and credentials"
+        ) from None  # the cause may print the credentials
+    if overwritten:
+        raise CommitConflictError(
+            f"{uri}: the store ignores If-None-Match, so two writers would overwrite each"
+            " other's commits; use a store with conditional writes"
+        )
+    _PROBED.add(uri)

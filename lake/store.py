@@ -1,0 +1,249 @@
+"""Creating and opening a lake, and the handle through which everything else reads it."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Self
+
+import lance
+import pyarrow as pa
+
+from lake.errors import LakeError, LakeNotFoundError, LakeVersionError
+from lake.object_store import is_object_store, redact, require_conditional_put
+from lake.spec import Spec
+from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, STORAGE_VERSION, TABLES
+
+if TYPE_CHECKING:
+    from lance.lance import _Session as Session  # its stub knows the class by this name only
+
+# Lance's own defaults are 6 GiB and 1 GiB per session.
+_INDEX_CACHE_BYTES: Final = 64 << 20
+_METADATA_CACHE_BYTES: Final = 128 << 20
+
+
+class Lake:
+    """An open lake; made by `create_lake` or `open_lake`. Safe to share between threads.
+
+    A handle sees each table as it was when first used, until `refresh`; a pinned handle sees the
+    versions it was given for ever. It is never inherited through fork (Lance's threads do not
+    survive it); pass `uri`, `storage_options` and `versions()` to a spawned process instead.
+
+    Attributes:
+        uri: path or object-store URI.
+        storage_options: options for Lance's object store; they may hold credentials and are never
+            printed.
+        pinned: table -> version, or None where the handle follows the newest versions.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        storage_options: Mapping[str, str],
+        pinned: Mapping[str, int] | None = None,
+        session: "Session | None" = None,
+    ) -> None:
+        self.uri = uri
+        self.storage_options: Mapping[str, str] = MappingProxyType(dict(storage_options))
+        self.pinned = None if pinned is None else MappingProxyType(dict(pinned))
+        self._session = session or lance.Session(  # type: ignore[attr-defined] # its stub forgets to export it
+            index_cache_size_bytes=_INDEX_CACHE_BYTES,
+            metadata_cache_size_bytes=_METADATA_CACHE_BYTES,
+        )
+        self._lock = threading.RLock()
+        self._datasets: dict[str, lance.LanceDataset] = {}
+        self._specs: dict[str, Spec] = {}
+
+    def __repr__(self) -> str:
+        return f"Lake({self.uri!r})" if self.pinned is None else f"Lake({self.uri!r}, pinned)"
+
+    def table_uri(self, table: str) -> str:
+        """Where a table's Lance dataset lies."""
+        if table not in TABLES:
+            raise LakeError(f"a lake has no table {table!r}; it has {', '.join(TABLES)}")
+        return f"{self.uri}/{table}.lance"
+
+    def dataset(self, table: str) -> lance.LanceDataset:
+        """The Lance dataset of a table, at its pinned version or as this handle sees it.
+
+        Raises:
+            LakeError: the table cannot be opened, or its pinned version is gone.
+        """
+        with self._lock:
+            if table not in self._datasets:
+                version = None if self.pinned is None else self.pinned.get(table)
+                if self.pinned is not None and version is None:
+                    raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
+                with self.errors_named(f"table {table}"):
+                    self._datasets[table] = lance.dataset(
+                        self.table_uri(table),
+                        version=version,
+                        storage_options=dict(self.storage_options),
+                        session=self._session,
+                    )
+            return self._datasets[table]
+
+    def latest(self, table: str) -> lance.LanceDataset:
+        """A fresh handle on a table's newest version, whatever this handle sees; for writers."""
+        with self.errors_named(f"table {table}"):
+            return lance.dataset(
+                self.table_uri(table),
+                storage_options=dict(self.storage_options),
+                session=self._session,
+            )
+
+    def versions(self) -> dict[str, int]:
+        """Table -> version as this handle sees them.
+
+        The ledger is read first: every row it names is then in the later versions of the others.
+        """
+        if self.pinned is not None:
+            return dict(self.pinned)
+        return {table: self.dataset(table).version for table in reversed(list(TABLES))}
+
+    def at(self, versions: Mapping[str, int]) -> Self:
+        """The same lake pinned to versions (as from `versions()`); the caches are shared."""
+        return type(self)(self.uri, self.storage_options, versions, self._session)
+
+    def refresh(self) -> None:
+        """See newer versions from now on; does nothing to a pinned lake."""
+        if self.pinned is None:
+            with self._lock:
+                self._datasets.clear()
+
+    def spec(self, spec_id: str) -> Spec:
+        """The spec with this id.
+
+        Raises:
+            LakeError: the lake has none.
+        """
+        with self._lock:
+            if spec_id not in self._specs:
+                rows = self.dataset("specs").to_table().to_pydict()
+                for known, text in zip(rows["spec_id"], rows["spec_json"], strict=True):
+                    if known not in self._specs:
+                        self._specs[known] = Spec.from_json(text)
+            if spec_id not in self._specs:
+                raise LakeError(f"{self.uri}: no spec {spec_id!r}; refresh the lake or repair it")
+            return self._specs[spec_id]
+
+    @contextmanager
+    def errors_named(self, doing: str) -> Iterator[None]:
+        """Turn what Lance raises inside into a LakeError that names this lake, secrets removed."""
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
+            text = redact(str(error), self.storage_options)
+            named = LakeError(f"{self.uri}: {doing}: {_first_sentence(text)}")
+            # A cause that prints a credential is cut off; any other helps whoever debugs.
+            raise named from (error if text == str(error) else None)
+
+
+def open_lake(
+    uri: str | Path,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    versions: Mapping[str, int] | None = None,
+) -> Lake:
+    """Open an existing lake.
+
+    Args:
+        uri: local path or object-store URI (`s3://bucket/robots.lake`).
+        storage_options: options of the object store as Lance takes them; the usual environment
+            variables (`AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, ...) are honoured without.
+        versions: table -> version to pin to.
+
+    Raises:
+        LakeNotFoundError: nothing there.
+        LakeVersionError: written in a layout this Headrace does not know.
+        LakeError: the store cannot be reached.
+    """
+    lake = Lake(_normal(uri), storage_options or {}, versions)
+    found = _layout(lake)
+    if found is None:
+        raise LakeNotFoundError(
+            f"{lake.uri}: no lake here; `headrace ingest SOURCE {lake.uri}` or"
+            " lake.create_lake(uri) makes one"
+        )
+    if found != str(LAYOUT_VERSION):
+        raise LakeVersionError(
+            f"{lake.uri}: layout version {found}, this Headrace reads {LAYOUT_VERSION}; use the"
+            " Headrace that wrote it, or upgrade"
+        )
+    return lake
+
+
+def create_lake(uri: str | Path, *, storage_options: Mapping[str, str] | None = None) -> Lake:
+    """Create an empty lake, or open the one that is there.
+
+    Any number of processes may do so at once. The ledger is created last: a creation that was
+    cut short is not a lake yet, and the next call completes it.
+
+    Raises:
+        CommitConflictError: the object store cannot promise an atomic commit.
+        LakeVersionError: a lake of another layout is there.
+        LakeError: the place cannot be written, or holds something else.
+    """
+    lake = Lake(_normal(uri), storage_options or {})
+    if _layout(lake) is None:
+        if not is_object_store(lake.uri) and Path(lake.uri).is_file():
+            raise LakeError(f"{lake.uri}: is a file; a lake is a folder, choose another path")
+        require_conditional_put(lake.uri, lake.storage_options)
+        for table, schema in TABLES.items():
+            _create_table(lake, table, schema)
+    return open_lake(lake.uri, storage_options=storage_options)
+
+
+def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
+    columns = [
+        lance.blob_array([]) if field.name == "video" else pa.array([], field.type)
+        for field in schema
+    ]
+    try:
+        lance.write_dataset(
+            pa.Table.from_arrays(columns, schema=schema),
+            lake.table_uri(table),
+            data_storage_version=STORAGE_VERSION,
+            storage_options=dict(lake.storage_options),
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        # Another process may have been first, at any moment: what counts is that it is there.
+        try:
+            lake.latest(table)
+        except LakeError:
+            text = _first_sentence(redact(str(error), lake.storage_options))
+            raise LakeError(f"{lake.uri}: table {table} cannot be created: {text}") from None
+
+
+def _layout(lake: Lake) -> str | None:
+    """Layout version of what is at the lake's URI; None where there is no ledger."""
+    try:
+        ledger = lance.dataset(
+            lake.table_uri("commits"), storage_options=dict(lake.storage_options)
+        )
+    except ValueError as error:
+        if "was not found" in str(error):
+            return None
+        raise LakeError(
+            f"{lake.uri}: {_first_sentence(redact(str(error), lake.storage_options))}"
+        ) from None
+    except (OSError, RuntimeError) as error:
+        text = _first_sentence(redact(str(error), lake.storage_options))
+        raise LakeError(
+            f"{lake.uri}: cannot be opened: {text}; check the path, endpoint and credentials"
+        ) from None
+    metadata: dict[bytes, bytes] = ledger.schema.metadata or {}
+    return metadata.get(LAYOUT_KEY, b"none").decode()
+
+
+def _normal(uri: str | Path) -> str:
+    text = str(uri).rstrip("/") or "/"
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    return text if is_object_store(text) else str(Path(text).expanduser().absolute())
+
+
+def _first_sentence(text: str) -> str:
+    """Lance's message without the places in its own source that it appends."""
+    return text.split(", /home/", 1)[0].splitlines()[0] if text else "unknown error"

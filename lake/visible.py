@@ -1,0 +1,46 @@
+"""Which episodes a lake holds."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.ledger import ledger_rows
+from lake.store import Lake
+
+ADDRESS: Final = "address"
+
+
+def visible_episodes(lake: Lake, columns: Sequence[str] = ("episode_id",)) -> pa.Table:
+    """Rows of `trajectories` that the ledger names, in order of their address.
+
+    Args:
+        lake: as seen by this handle, or pinned.
+        columns: columns of `trajectories`; `video` cannot be asked for here.
+
+    Returns:
+        The columns, and `address` uint64: the row's Lance address, by which it is read.
+    """
+    keys = ("ingest_key", "commit_id")
+    wanted = list(dict.fromkeys([*columns, *keys]))
+    # The ledger first: what it names is then in the later view of `trajectories`.
+    ledger = ledger_rows(lake)
+    with lake.errors_named("read trajectories"):
+        rows = (
+            lake.dataset("trajectories").scanner(columns=wanted, with_row_address=True).to_table()
+        )
+    named = pc.index_in(rows["ingest_key"], value_set=ledger["ingest_key"])
+    commit = ledger["commit_id"].take(named)
+    visible = rows.filter(pc.fill_null(pc.equal(rows["commit_id"], commit), fill_value=False))
+    visible = _first_of_each(visible.sort_by("_rowaddr"))
+    return visible.select([*columns, "_rowaddr"]).rename_columns([*columns, ADDRESS])
+
+
+def _first_of_each(rows: pa.Table) -> pa.Table:
+    """One row per key: a commit whose reply got lost may have been applied twice by a store."""
+    if pc.count_distinct(rows["ingest_key"]).as_py() == rows.num_rows:
+        return rows
+    numbered = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    first = numbered.group_by("ingest_key").aggregate([("_row", "min")])["_row_min"]
+    return rows.take(first.sort())

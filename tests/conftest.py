@@ -1,0 +1,34 @@
+"""Fixtures shared by all tests."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lake import Episode, Lake, create_lake
+from tests import episodes
+
+_REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """Folder of real recordings, from `HEADRACE_RECORDINGS` or beside the repository."""
+    default = _REPOSITORY.parent / "shared" / "recordings"
+    folder = Path(os.environ.get("HEADRACE_RECORDINGS", default))
+    if not folder.is_dir():
+        pytest.skip(f"no recordings at {folder}; set HEADRACE_RECORDINGS to a folder of them")
+    return folder
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake on local disk."""
+    return create_lake(tmp_path / "robots.lake")
+
+
+@pytest.fixture
+def make_episode() -> Callable[..., Episode]:
+    """The factory of synthetic episodes, see `tests.episodes`."""
+    return episodes.make_episode
