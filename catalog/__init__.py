@@ -1,1 +1,1 @@
-"""SQL over a lake: a rebuildable DuckDB view, selections and labels."""
+"""SQL over a lake: a rebuildable DuckDB view, selections, labels, lineage."""

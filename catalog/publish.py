@@ -1,0 +1,99 @@
+"""Build a file aside and put it in place whole: what makes a refresh safe at any kill.
+
+The file is built in a folder of its own beside the target and moved over it by `os.replace`. The
+builder holds a lock (flock) on that folder, which the kernel drops however the builder dies. So a
+folder whose lock is free is litter and the next builder removes it; no clock and no process id is
+trusted.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+_PREFIX = ".catalog-refresh-"
+
+
+class FileIdentity(NamedTuple):
+    """Tells one published file from the next under the same path."""
+
+    device: int
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Identity of the file at `path` now, None where there is none."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return FileIdentity(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+@contextmanager
+def workspace(folder: Path) -> Iterator[Path]:
+    """A new private folder inside `folder`, removed on exit; litter of dead builders goes first.
+
+    Raises:
+        OSError: `folder` cannot be created or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_litter(folder)
+    work, lock = _locked_folder(folder)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def publish(built: Path, target: Path) -> None:
+    """Move a finished file over `target`, durably: readers see the old file or the new one."""
+    _sync(built)
+    built.replace(target)
+    _sync(target.parent)
+
+
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    while True:
+        work = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+        handle = os.open(work, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass  # another builder took the folder for litter before it was locked
+        except OSError:
+            return work, handle  # a file system without locks; there nobody removes litter either
+        else:
+            if work.exists():
+                return work, handle
+        os.close(handle)
+
+
+def _remove_litter(folder: Path) -> None:
+    for work in folder.glob(f"{_PREFIX}*"):
+        try:
+            handle = os.open(work, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(work, ignore_errors=True)
+        except OSError:
+            continue  # its builder is alive
+        finally:
+            os.close(handle)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

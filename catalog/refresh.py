@@ -1,0 +1,148 @@
+"""Bring the catalog of a lake up to date: diff, copy, one transaction, publish."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from catalog.attach import attached
+from catalog.errors import CatalogError, first_line
+from catalog.location import catalog_path
+from catalog.mirror import (
+    EMPTY,
+    MirrorChange,
+    MirrorState,
+    apply,
+    create_mirror,
+    lake_state,
+    stored_state,
+)
+from catalog.publish import file_identity, publish, workspace
+from lake.store import Lake
+from lake.tables import TABLES
+
+_ATTEMPTS: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogRefresh:
+    """What a refresh did.
+
+    Attributes:
+        path: the catalog file.
+        changed: False where the catalog was up to date and the file was left alone.
+        rebuilt: why the catalog was built from nothing, "" where it was not.
+        fragments_loaded, fragments_dropped: Lance fragments read, and found gone or changed.
+        rows_loaded: rows copied from the lake, over all tables.
+        versions: lake table -> version the catalog now shows.
+    """
+
+    path: Path
+    changed: bool
+    rebuilt: str
+    fragments_loaded: int
+    fragments_dropped: int
+    rows_loaded: int
+    versions: Mapping[str, int]
+
+
+def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
+    """Make the catalog show the newest state of the lake.
+
+    The published file is never written: the changes go, in one transaction, into a copy that then
+    replaces it, so a crash at any point leaves the last published catalog and queries of other
+    processes go on undisturbed. When another refresh published meanwhile, the difference is
+    taken again from what it published; the last to publish wins and is complete.
+
+    Args:
+        lake: the lake; a pinned one shows its pinned versions and needs a `path` of its own.
+        path: the catalog file; `catalog_path(lake)` by default.
+
+    Raises:
+        CatalogError: the file cannot be written, or the lake is pinned and no path was given.
+        LakeError: the lake cannot be read.
+    """
+    if lake.pinned is not None and path is None:
+        raise CatalogError(
+            f"{lake.uri}: the lake is pinned to old versions and the shared catalog shows the"
+            " newest; give a path for a catalog of its own"
+        )
+    target = path or catalog_path(lake)
+    if lake.pinned is None:
+        # The ledger first: every row it names is then in the later versions of the others.
+        lake = lake.at({table: lake.latest(table).version for table in reversed(tuple(TABLES))})
+    new = lake_state(lake)
+    try:
+        for attempt in range(_ATTEMPTS):
+            base = file_identity(target)
+            old, rebuilt = _published_state(target)
+            if old == new and not rebuilt:
+                return _report(target, rebuilt, new, None)
+            with workspace(target.parent) as work:
+                built = work / target.name
+                try:
+                    change = _build(built, lake, target if old is not EMPTY else None, old, new)
+                except duckdb.Error as error:
+                    if old is EMPTY:
+                        raise
+                    rebuilt = f"the file could not be changed ({first_line(error)})"
+                    built = work / f"again-{target.name}"
+                    change = _build(built, lake, None, EMPTY, new)
+                if file_identity(target) == base or attempt == _ATTEMPTS - 1:
+                    publish(built, target)
+                    return _report(target, rebuilt, new, change)
+    except (OSError, duckdb.Error) as error:
+        raise CatalogError(
+            f"{target}: the catalog cannot be refreshed: {first_line(error)}; check free space and"
+            " permissions"
+        ) from error
+    raise AssertionError("unreachable: the last attempt publishes")
+
+
+def _report(
+    target: Path, rebuilt: str, new: MirrorState, change: MirrorChange | None
+) -> CatalogRefresh:
+    done = change or MirrorChange(0, 0, 0)
+    return CatalogRefresh(
+        path=target,
+        changed=change is not None,
+        rebuilt=rebuilt,
+        fragments_loaded=done.fragments_loaded,
+        fragments_dropped=done.fragments_dropped,
+        rows_loaded=done.rows_loaded,
+        versions=new.versions,
+    )
+
+
+def _published_state(target: Path) -> tuple[MirrorState, str]:
+    """State of the published file, and why it must be rebuilt ("" where it need not be).
+
+    The lake holds all the truth, so a file that cannot be read is replaced, not reported.
+    """
+    if not target.exists():
+        return EMPTY, "there was none"
+    try:
+        with attached(target) as connection:
+            state = stored_state(connection)
+    except duckdb.Error as error:
+        return EMPTY, f"the file could not be read ({first_line(error)})"
+    return (EMPTY, "it was of another layout") if state is None else (state, "")
+
+
+def _build(
+    built: Path, lake: Lake, base: Path | None, old: MirrorState, new: MirrorState
+) -> MirrorChange:
+    """Write the catalog of `new` to `built`, starting from the file `base` that shows `old`."""
+    if base is not None:
+        shutil.copyfile(base, built)
+    with duckdb.connect(str(built)) as connection:
+        connection.execute("BEGIN")
+        if base is None:
+            create_mirror(connection)
+        change = apply(connection, lake, old, new)
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    return change

@@ -1,0 +1,164 @@
+-- The catalog's tables. `mirror.*` holds plain copies of lake rows, each with the Lance fragment it
+-- came from, so a refresh replaces the rows of changed fragments only. What users see are views
+-- over the mirrors: which episodes are visible and how labels join is decided at query time, so an
+-- incremental refresh cannot differ from a rebuild. A changed file here rebuilds every catalog.
+
+CREATE SCHEMA mirror;
+
+CREATE TABLE mirror.layout (digest VARCHAR);
+CREATE TABLE mirror.versions (lake_table VARCHAR, version BIGINT);
+CREATE TABLE mirror.fragments (lake_table VARCHAR, fragment BIGINT, key VARCHAR);
+
+CREATE TABLE mirror.trajectories (
+    fragment BIGINT, address UBIGINT, episode_id VARCHAR, ingest_key VARCHAR, commit_id VARCHAR,
+    source VARCHAR, dataset VARCHAR, embodiment VARCHAR, spec_id VARCHAR, num_steps INTEGER,
+    fps DOUBLE, duration_ns BIGINT, cameras VARCHAR[], camera_bytes BIGINT[],
+    camera_codecs VARCHAR[], camera_widths INTEGER[], camera_heights INTEGER[],
+    camera_frames INTEGER[], camera_missing_steps INTEGER[], camera_key_frames INTEGER[],
+    features VARCHAR[], format VARCHAR, source_files VARCHAR[], locator VARCHAR, reader VARCHAR,
+    alignment VARCHAR, findings VARCHAR[]
+);
+CREATE TABLE mirror.commits (
+    fragment BIGINT, address UBIGINT, ingest_key VARCHAR, commit_id VARCHAR, time_ns BIGINT
+);
+CREATE TABLE mirror.episodes (
+    fragment BIGINT, address UBIGINT, episode_id VARCHAR, task VARCHAR, instruction VARCHAR,
+    success BOOLEAN, quality DOUBLE, split VARCHAR, tags VARCHAR[], label_version INTEGER
+);
+CREATE TABLE mirror.specs (
+    fragment BIGINT, address UBIGINT, spec_id VARCHAR, spec_json VARCHAR
+);
+CREATE TABLE mirror.stats (
+    fragment BIGINT, address UBIGINT, episode_id VARCHAR, feature VARCHAR, spec_id VARCHAR,
+    count BIGINT, invalid BIGINT, min DOUBLE[], max DOUBLE[], mean DOUBLE[], m2 DOUBLE[]
+);
+CREATE TABLE mirror.quarantine (
+    fragment BIGINT, address UBIGINT, source VARCHAR, dataset VARCHAR, episode VARCHAR,
+    stream VARCHAR, reason VARCHAR, detail VARCHAR, time_ns BIGINT
+);
+CREATE TABLE mirror.selections (
+    fragment BIGINT, address UBIGINT, selection_hash VARCHAR, name VARCHAR, sql VARCHAR,
+    episode_ids VARCHAR[], num_episodes BIGINT, versions_json VARCHAR, time_ns BIGINT
+);
+CREATE TABLE mirror.plans (
+    fragment BIGINT, address UBIGINT, plan_hash VARCHAR, name VARCHAR, selection_hash VARCHAR,
+    location VARCHAR, header_json VARCHAR, versions_json VARCHAR, time_ns BIGINT
+);
+CREATE TABLE mirror.runs (
+    fragment BIGINT, address UBIGINT, run_id VARCHAR, plan_hash VARCHAR, name VARCHAR,
+    out_dir VARCHAR, config_json VARCHAR, versions_json VARCHAR, time_ns BIGINT
+);
+CREATE TABLE mirror.evaluations (
+    fragment BIGINT, address UBIGINT, evaluation_id VARCHAR, run_id VARCHAR, checkpoint VARCHAR,
+    task VARCHAR, episodes BIGINT, successes BIGINT, wilson_low DOUBLE, wilson_high DOUBLE,
+    detail_json VARCHAR, time_ns BIGINT
+);
+
+CREATE MACRO utc(ns) AS make_timestamp(ns // 1000);
+
+-- Visible: the ledger row of the ingest key names the commit that wrote the row.
+CREATE VIEW mirror.visible AS
+SELECT t.*, c.time_ns AS ingested_ns
+FROM mirror.trajectories AS t
+JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.commit_id;
+
+CREATE VIEW episodes AS
+SELECT
+    v.episode_id, v.dataset, v.source, v.embodiment, v.spec_id,
+    v.num_steps, v.fps, v.duration_ns / 1e9 AS duration_s,
+    l.task, l.instruction, l.success, l.quality, l.split, l.tags,
+    v.cameras, len(v.cameras) AS num_cameras,
+    coalesce(list_sum(v.camera_bytes), 0)::BIGINT AS video_bytes,
+    list_transform(v.features, lambda f: split_part(f, ':', 1)) AS features, v.format, v.findings, len(coalesce(v.findings, [])) AS num_findings,
+    v.source_files, v.locator, v.reader, v.alignment,
+    l.label_version, utc(v.ingested_ns) AS ingested_at
+FROM mirror.visible AS v
+LEFT JOIN mirror.episodes AS l ON l.episode_id = v.episode_id;
+
+CREATE VIEW cameras AS
+SELECT
+    episode_id, dataset, unnest(cameras) AS camera, unnest(camera_codecs) AS codec,
+    unnest(camera_widths) AS width, unnest(camera_heights) AS height,
+    num_steps, unnest(camera_frames) AS frames, unnest(camera_missing_steps) AS missing_steps,
+    unnest(camera_key_frames) AS key_frames, unnest(camera_bytes) AS bytes
+FROM mirror.visible;
+
+CREATE VIEW specs AS
+SELECT
+    spec_id,
+    json_transform(spec_json -> 'features', '[{"name": "VARCHAR", "source_name": "VARCHAR",
+        "dtype": "VARCHAR", "shape": ["INTEGER"], "names": ["VARCHAR"], "units": "JSON",
+        "role": "VARCHAR"}]') AS features,
+    json_transform(spec_json -> 'cameras', '[{"name": "VARCHAR", "source_name": "VARCHAR",
+        "height": "INTEGER", "width": "INTEGER", "is_depth": "BOOLEAN"}]') AS cameras,
+    spec_json -> 'slices' AS slices,
+    spec_json -> 'conventions' AS conventions
+FROM mirror.specs;
+
+CREATE VIEW features AS
+WITH declared AS (
+    SELECT spec_id, unnest(features) AS f FROM specs
+)
+SELECT
+    s.episode_id, s.feature, d.f.role AS role, d.f.dtype AS dtype,
+    coalesce(list_product(d.f.shape), 1)::INTEGER AS size, d.f.names AS names,
+    s.count, s.invalid, s.min, s.max, s.mean,
+    list_transform(s.m2, lambda m: sqrt(m / nullif(s.count, 0))) AS std
+FROM mirror.stats AS s
+JOIN mirror.visible AS v ON v.episode_id = s.episode_id
+LEFT JOIN declared AS d ON d.spec_id = s.spec_id AND d.f.name = s.feature;
+
+CREATE VIEW tasks AS
+SELECT
+    dataset, task, instruction, count(*) AS episodes, sum(num_steps)::BIGINT AS steps,
+    count(*) FILTER (success) AS successes, count(success) AS judged
+FROM episodes GROUP BY ALL;
+
+CREATE VIEW datasets AS
+SELECT
+    dataset, count(*) AS episodes, sum(num_steps)::BIGINT AS steps,
+    sum(duration_s) / 3600 AS hours, sum(video_bytes)::BIGINT AS video_bytes,
+    list_sort(list(DISTINCT embodiment)) AS embodiments, list_sort(list(DISTINCT format)) AS formats,
+    list_sort(list_distinct(flatten(list(cameras)))) AS cameras,
+    sum(num_findings)::BIGINT AS findings
+FROM episodes GROUP BY dataset;
+
+CREATE VIEW quarantine AS
+SELECT source, dataset, episode, stream, reason, detail, utc(time_ns) AS quarantined_at
+FROM mirror.quarantine;
+
+CREATE VIEW selections AS
+SELECT
+    name, selection_hash, sql, num_episodes, episode_ids, versions_json::JSON AS versions,
+    utc(time_ns) AS created_at
+FROM mirror.selections;
+
+CREATE VIEW plans AS
+SELECT
+    name, plan_hash, selection_hash, location, header_json::JSON AS header,
+    versions_json::JSON AS versions, utc(time_ns) AS created_at
+FROM mirror.plans;
+
+CREATE VIEW runs AS
+SELECT
+    run_id, name, plan_hash, out_dir, config_json::JSON AS config,
+    versions_json::JSON AS versions, utc(time_ns) AS started_at
+FROM mirror.runs;
+
+CREATE VIEW evaluations AS
+SELECT
+    evaluation_id, run_id, checkpoint, task, episodes, successes,
+    successes / nullif(episodes, 0) AS success_rate, wilson_low, wilson_high,
+    detail_json::JSON AS detail, utc(time_ns) AS evaluated_at
+FROM mirror.evaluations;
+
+-- From an evaluation back to the selection its policy was trained on, and everything between.
+CREATE VIEW lineage AS
+SELECT
+    e.evaluation_id, e.task, e.success_rate, e.checkpoint, run_id, r.out_dir,
+    plan_hash, p.name AS plan, p.selection_hash, s.name AS selection, s.sql AS selection_sql,
+    s.num_episodes, p.versions AS lake_versions
+FROM evaluations AS e
+FULL JOIN runs AS r USING (run_id)
+FULL JOIN plans AS p USING (plan_hash)
+LEFT JOIN selections AS s ON s.selection_hash = p.selection_hash;
