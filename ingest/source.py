@@ -5,8 +5,8 @@ A format is one module (or package) with a class that satisfies `Source`, and a 
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -21,17 +21,27 @@ class Finding:
     """Something a source says that is not true, or that a user should know before training.
 
     Attributes:
-        severity: `error` = the named data cannot be ingested; `warning` = it can, and this is how
-            the lie was met; `info` = worth knowing.
+        severity: `error` = the named stream (or the whole episode) cannot be ingested, the rest
+            can; `warning` = everything goes in, and `detail` says how the lie was met; `info` =
+            worth knowing.
         reason: short stable code (`camera-without-files`, `wrong-count`, ...).
-        where: file, episode and stream.
+        where: the file or row at fault, relative to the source's root.
         detail: one sentence: what is declared, what is there, what is done about it.
+        episode: locator of the episode concerned, "" where the whole source is.
+        stream: the feature or camera concerned, "" where none is in particular.
     """
 
     severity: Literal["error", "warning", "info"]
     reason: str
     where: str
     detail: str
+    episode: str = ""
+    stream: str = ""
+
+    def __str__(self) -> str:
+        """One line: severity, reason, place, sentence."""
+        place = " ".join(part for part in (self.where, self.stream) if part)
+        return f"{self.severity} {self.reason} [{place}]: {self.detail}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,20 @@ class EpisodeEntry:
     episode_id: str
     locator: str
     num_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeReading:
+    """An episode and what was found wrong with it while it was read.
+
+    Attributes:
+        episode: the episode; a reader leaves `provenance.findings` empty, ingest fills it.
+        findings: an `error` names a stream that had to be left out: ingest writes one quarantine
+            row for each.
+    """
+
+    episode: Episode
+    findings: tuple[Finding, ...] = ()
 
 
 class Source(Protocol):
@@ -74,10 +98,14 @@ class Source(Protocol):
         """All episodes in their natural order (`demo_2` before `demo_10`), nothing read yet."""
 
     def findings(self) -> Sequence[Finding]:
-        """What is wrong with the source as a whole, cheap to find (no decoding)."""
+        """What is wrong with the source as a whole, as far as known.
 
-    def read(self, entry: EpisodeEntry) -> Episode:
-        """Read one episode.
+        Cheap before reading (no decoding); after the last episode it also holds what only
+        reading could tell.
+        """
+
+    def read(self, entry: EpisodeEntry) -> EpisodeReading:
+        """Read one episode; memory is bounded by that episode.
 
         Raises:
             EpisodeError: this episode cannot be read; others can.
@@ -110,27 +138,17 @@ class Format:
     """A registered format.
 
     Attributes:
-        name: short name (`lerobot`, `hdf5-aloha`, ...).
+        name: short name (`lerobot`, `hdf5`, ...).
+        looks_for: what `recognises` looks for, for the error that lists the known formats.
         recognises: True where the content of the path is of this format; MUST NOT raise on
             foreign, damaged or empty input.
         open: opens it; raises SourceError or MissingReaderError.
     """
 
     name: str
+    looks_for: str
     recognises: Callable[[Path], bool]
     open: Callable[[Path, SourceOptions], Source]
-
-
-@dataclass(kw_only=True)
-class SourceReport:
-    """Findings and counts of one source after a full pass; filled while reading."""
-
-    findings: list[Finding] = field(default_factory=list)
-    episodes: int = 0
-    steps: int = 0
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.findings)
 
 
 def file_fingerprint(path: Path) -> str:

@@ -1,0 +1,105 @@
+"""The known recording formats, and finding out by content which one a path is.
+
+To add a format: write a module with a `FORMAT` (see `ingest/source.py`) and name it in `FORMATS`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.errors import UnknownFormatError
+from ingest.lerobot.source import FORMAT as LEROBOT
+from ingest.source import Format
+
+FORMATS: tuple[Format, ...] = (LEROBOT,)
+
+# Papers that lie beside recordings; a folder's other files are reported where no reader takes them.
+_PAPERS = re.compile(r"(readme|licen[cs]e|notice|citation|\.).*|.*\.(md|txt|pdf)", re.IGNORECASE)
+_MAX_DEPTH = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundSource:
+    """A recording that was recognised."""
+
+    path: Path
+    format: Format
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """What lies under a path.
+
+    Attributes:
+        sources: recordings, in natural order of their paths (`demo_2` before `demo_10`).
+        unrecognised: files inside a searched folder that belong to no recognised recording.
+    """
+
+    sources: tuple[FoundSource, ...]
+    unrecognised: tuple[Path, ...] = ()
+
+
+def detect(path: Path, formats: Sequence[Format] = FORMATS) -> Format | None:
+    """The format whose content test accepts `path`, or None."""
+    return next((known for known in formats if known.recognises(path)), None)
+
+
+def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
+    """Find the recordings at or below `path`.
+
+    A path that is a recording itself is the only source; a folder of recordings expands into
+    them, however mixed their formats.
+
+    Raises:
+        UnknownFormatError: nothing is there, or nothing in it is of a known format.
+    """
+    if not path.exists():
+        raise UnknownFormatError(f"{path}: no such file or folder")
+    known = detect(path, formats)
+    if known is not None:
+        return Discovery(sources=(FoundSource(path=path, format=known),))
+    sources: list[FoundSource] = []
+    unrecognised: list[Path] = []
+    if path.is_dir():
+        for found, format_ in _walk(path, formats, _MAX_DEPTH):
+            if format_ is not None:
+                sources.append(FoundSource(path=found, format=format_))
+            elif not _PAPERS.fullmatch(found.name):
+                unrecognised.append(found)
+    if not sources:
+        looked = "; ".join(f"{known.name}: {known.looks_for}" for known in formats)
+        raise UnknownFormatError(
+            f"{path}: {_describe(path)}, no known recording format. Looked for: {looked}"
+        )
+    return Discovery(sources=tuple(sources), unrecognised=tuple(unrecognised))
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sort key that reads digit runs as numbers, so that `demo_2` comes before `demo_10`."""
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]
+
+
+def _walk(
+    folder: Path, formats: Sequence[Format], depth: int
+) -> Iterator[tuple[Path, Format | None]]:
+    for child in sorted(folder.iterdir(), key=lambda path: natural_key(path.name)):
+        known = detect(child, formats)
+        if known is not None or not child.is_dir():
+            yield child, known
+        elif depth > 0:
+            yield from _walk(child, formats, depth - 1)
+        else:
+            yield child, None
+
+
+def _describe(path: Path) -> str:
+    if path.is_dir():
+        count = sum(1 for _ in path.iterdir())
+        return f"a folder with {count} entries" if count else "an empty folder"
+    size = path.stat().st_size
+    return f"a file of {size} bytes" if size else "an empty file (0 bytes)"

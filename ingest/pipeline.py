@@ -1,0 +1,176 @@
+"""From recordings to the lake: one episode at a time, each once, nothing lost without a record.
+
+An episode whose key the lake knows is not read again, so an ingest that was killed is finished by
+giving the same command again.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from ingest.checks import check_episode
+from ingest.errors import EpisodeError, SourceError
+from ingest.formats import FoundSource, discover
+from ingest.report import IngestProgress, IngestReport, SourceIngest
+from ingest.source import EpisodeEntry, EpisodeReading, Finding, Source, SourceOptions
+from lake.episode import Episode
+from lake.errors import SpecError, VideoError
+from lake.quarantine import QuarantineEntry
+from lake.store import Lake
+from lake.writer import EpisodeWriter
+
+_COMMIT_EPISODES: Final = 1024
+
+OnError = Literal["quarantine", "fail"]
+
+
+def _no_progress(progress: IngestProgress) -> None:
+    del progress
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What one call of `ingest_sources` carries along."""
+
+    writer: EpisodeWriter
+    on_error: OnError
+    options: SourceOptions
+    progress: Callable[[IngestProgress], None]
+
+    def refuse(self, counts: SourceIngest, error: SourceError | EpisodeError, episode: str) -> None:
+        if self.on_error == "fail":
+            raise error
+        stream = error.stream if isinstance(error, EpisodeError) else ""
+        self.writer.refuse(
+            QuarantineEntry(
+                source=counts.source,
+                dataset=counts.dataset,
+                episode=episode,
+                stream=stream,
+                reason=error.reason,
+                detail=str(error),
+            )
+        )
+
+
+def ingest_sources(
+    paths: Sequence[Path],
+    lake: Lake,
+    *,
+    on_error: OnError = "quarantine",
+    options: SourceOptions | None = None,
+    commit_episodes: int = _COMMIT_EPISODES,
+    progress: Callable[[IngestProgress], None] = _no_progress,
+) -> IngestReport:
+    """Ingest every recording at or below `paths`.
+
+    Args:
+        paths: files or folders; a folder of recordings expands into them.
+        lake: where to.
+        on_error: `quarantine` records what cannot be read, with its reason, and goes on; `fail`
+            stops at the first (what was committed until then stays).
+        options: choices for all sources.
+        commit_episodes: episodes per commit. Each commit adds a file and a manifest to the lake,
+            so many small ones slow it down; a killed ingest repeats at most this many.
+        progress: called after every episode.
+
+    Raises:
+        UnknownFormatError: a path holds nothing of a known format; raised before anything is
+            written.
+        MissingReaderError: an optional dependency is not installed.
+        SourceError, EpisodeError: with `on_error="fail"`.
+        LakeError: the lake cannot be written.
+    """
+    discoveries = [discover(path) for path in paths]
+    report = IngestReport(unrecognised=[str(p) for d in discoveries for p in d.unrecognised])
+    with EpisodeWriter(lake, batch_episodes=commit_episodes) as writer:
+        run = _Run(
+            writer=writer,
+            on_error=on_error,
+            options=options or SourceOptions(),
+            progress=progress,
+        )
+        for found in (source for discovery in discoveries for source in discovery.sources):
+            counts = SourceIngest(source=str(found.path))
+            report.sources.append(counts)
+            started = time.perf_counter()
+            _ingest_source(run, found, counts)
+            counts.seconds = time.perf_counter() - started
+    report.adopted = writer.report.adopted
+    return report
+
+
+def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest) -> None:
+    try:
+        source = found.format.open(found.path, run.options)
+    except SourceError as error:
+        run.refuse(counts, error, "")
+        counts.quarantined += 1
+        return
+    try:
+        counts.format, counts.dataset = source.format, source.dataset
+        entries = source.entries()
+        for done, entry in enumerate(entries, 1):
+            _ingest_episode(run, source, entry, counts)
+            run.progress(IngestProgress(source=counts, done=done, total=len(entries)))
+        counts.note(source.findings())
+    finally:
+        source.close()
+
+
+def _ingest_episode(run: _Run, source: Source, entry: EpisodeEntry, counts: SourceIngest) -> None:
+    if run.writer.has(entry.ingest_key):
+        counts.present += 1
+        return
+    try:
+        reading = read_episode(source, entry)
+    except EpisodeError as error:
+        run.refuse(counts, error, entry.locator)
+        counts.quarantined += 1
+        return
+    for finding in reading.findings:
+        if finding.severity == "error":
+            lost = EpisodeError(finding.detail, reason=finding.reason, stream=finding.stream)
+            run.refuse(counts, lost, entry.locator)
+            counts.streams_quarantined += 1
+    try:
+        run.writer.add(reading.episode)
+    except SpecError as error:
+        refused = EpisodeError(f"{source.root}: {error}", reason="bad-spec")
+        run.refuse(counts, refused, entry.locator)
+        counts.quarantined += 1
+        return
+    counts.note(reading.findings)
+    _count(counts, reading.episode)
+
+
+def read_episode(source: Source, entry: EpisodeEntry) -> EpisodeReading:
+    """Read one episode, check it, and write all findings into its provenance.
+
+    Raises:
+        EpisodeError: it cannot be read, or does not make a valid episode.
+    """
+    try:
+        reading = source.read(entry)
+    except (SpecError, VideoError) as error:
+        reason = "bad-spec" if isinstance(error, SpecError) else "bad-video"
+        raise EpisodeError(f"{source.root}: {entry.locator}: {error}", reason=reason) from error
+    findings = (*reading.findings, *check_episode(reading.episode))
+    provenance = replace(reading.episode.provenance, findings=_lines(findings))
+    return EpisodeReading(
+        episode=replace(reading.episode, provenance=provenance), findings=findings
+    )
+
+
+def _lines(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(str(finding) for finding in findings)
+
+
+def _count(counts: SourceIngest, episode: Episode) -> None:
+    counts.written += 1
+    counts.steps += episode.num_steps
+    for video in episode.cameras.values():
+        counts.frames += video.index.num_frames
+        counts.video_bytes += len(video.payload)
