@@ -1,5 +1,7 @@
 """An episode as rows: one of `trajectories`, one of `episodes`, one of `stats` per feature."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ from lake.errors import SpecError
 from lake.feature_arrays import check_values, feature_checksum, one_row
 from lake.feature_stats import FeatureStats
 from lake.spec import Spec
-from lake.tables import TABLES, feature_fields
+from lake.tables import FACTS, TABLES, feature_fields
 
 _NO_VIDEO = b"\0"  # null and empty blobs have a history of corruption in Lance
 
@@ -63,7 +65,7 @@ def episode_rows(episode: Episode, commit_id: str) -> EpisodeRows:
         stats.append(_stats_row(episode.episode_id, spec_id, name, values, valid))
     indexes = [video.index.to_bytes() for video in episode.cameras.values()]
     provenance = episode.provenance
-    row = {
+    row: dict[str, Any] = {
         "episode_id": episode.episode_id,
         "ingest_key": episode.ingest_key,
         "commit_id": commit_id,
@@ -102,6 +104,7 @@ def episode_rows(episode: Episode, commit_id: str) -> EpisodeRows:
         "alignment": provenance.alignment,
         "findings": list(provenance.findings),
     }
+    row["facts_checksum"] = facts_checksum(row)
     schema = TABLES["trajectories"]
     arrays = [
         value if isinstance(value := row[f.name], pa.Array) else pa.array([value], f.type)
@@ -112,6 +115,13 @@ def episode_rows(episode: Episode, commit_id: str) -> EpisodeRows:
         schema=pa.schema([*schema, *(field for field, _ in features.values())]),
     )
     return EpisodeRows(trajectory, _label(episode), stats, episode.spec, trajectory.nbytes)
+
+
+def facts_checksum(row: Mapping[str, Any]) -> int:
+    """XXH3-64 of the canonical JSON of a row's `FACTS`."""
+    facts = {name: row[name] for name in FACTS}
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return xxhash.xxh3_64_intdigest(text.encode())
 
 
 def _blob(payloads: list[bytes | memoryview]) -> pa.Array:

@@ -1,17 +1,11 @@
 """Insert-only, keyed, idempotent writes: the one way rows enter every table but `trajectories`."""
 
-import random
-import time
-from typing import Final
-
 import pyarrow as pa
 
-from lake.errors import CommitConflictError, LakeError
+from lake.errors import LakeError
+from lake.retry import until_won
 from lake.store import Lake
 from lake.tables import TABLES, primary_key
-
-_ATTEMPTS: Final = 12
-_FIRST_WAIT_S: Final = 0.02
 
 
 def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
@@ -49,17 +43,9 @@ def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
         ],
         schema=schema,
     )
-    for attempt in range(_ATTEMPTS):
-        try:
-            with lake.errors_named(f"insert into {table}"):
-                merge = lake.latest(table).merge_insert(keys).when_not_matched_insert_all()
-                return int(merge.execute(whole)["num_inserted_rows"])
-        except LakeError as error:
-            if "conflict" not in str(error).lower():
-                raise
-            # Full jitter: writers that collided once must not march in step.
-            time.sleep(random.uniform(0, _FIRST_WAIT_S * 2**attempt))  # noqa: S311
-    raise CommitConflictError(
-        f"{lake.uri}: table {table}: {_ATTEMPTS} attempts lost against other writers; run again"
-        " with fewer writers or larger batches"
-    )
+
+    def insert() -> int:
+        merge = lake.latest(table).merge_insert(keys).when_not_matched_insert_all()
+        return int(merge.execute(whole)["num_inserted_rows"])
+
+    return until_won(lake, f"insert into {table}", insert)

@@ -9,13 +9,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lake.episode import CameraVideo, Episode, Provenance
+from lake.episode_row import facts_checksum
 from lake.errors import CorruptDataError, EpisodeNotFoundError, LakeError, SpecError
 from lake.feature_arrays import feature_checksum, row_values
-from lake.read_video import ByteRange, read_ranges, read_video_indexes, verify_packets
+from lake.read_video import ByteRange, read_ranges, read_video_indexes
 from lake.spec import RESERVED_COLUMNS, FeatureSpec, Spec
 from lake.store import Lake
-from lake.tables import VALID_SUFFIX, equals
+from lake.tables import FACTS, VALID_SUFFIX, equals
 from lake.take import take_rows
+from lake.video_runs import verify_packets
 
 _SIGNAL_COLUMNS: Final = (
     *("episode_id", "spec_id", "num_steps", "timestamps_ns", "timestamps_checksum"),
@@ -113,11 +115,10 @@ def read_episode(lake: Lake, episode_id: str) -> Episode:
     """
     address = find_episode(lake, episode_id)
     signals = read_signals(lake, [address])[0]
-    columns = (
-        *("ingest_key", "source", "dataset", "embodiment", "fps", "content_sha256", "format"),
-        *("source_files", "locator", "reader", "alignment", "findings"),
-    )
+    columns = [*FACTS, "facts_checksum", "content_sha256"]
     row: dict[str, Any] = take_rows(lake, [address], columns).to_pylist()[0]
+    if facts_checksum(row) != row["facts_checksum"]:
+        raise CorruptDataError(f"episode {episode_id}: its facts do not match their checksum")
     label = _label(lake, episode_id)
     episode = Episode(
         episode_id=episode_id,
@@ -268,7 +269,12 @@ def _cameras(lake: Lake, address: int) -> dict[str, CameraVideo]:
     payloads = read_ranges(lake, ranges)
     cameras = {}
     for (name, index), payload in zip(videos.cameras.items(), payloads, strict=True):
-        verify_packets(index, 0, payload, where=f"episode {videos.episode_id}, camera {name}")
+        try:
+            verify_packets(index, 0, payload)
+        except CorruptDataError as error:
+            raise CorruptDataError(
+                f"episode {videos.episode_id}, camera {name}: {error}"
+            ) from error
         cameras[name] = CameraVideo(index=index, payload=payload)
     return cameras
 

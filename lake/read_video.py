@@ -10,6 +10,7 @@ from lake.errors import CorruptDataError, LakeError
 from lake.store import Lake
 from lake.take import missing_address, take_rows
 from lake.video_index import VideoIndex
+from lake.video_runs import verify_packets as verify_packets
 
 
 @dataclass(frozen=True)
@@ -82,25 +83,3 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
     except LakeError as error:
         raise missing_address(lake, [wanted.address for wanted in ranges], error) from error
     return [data or b"" for _, _, data in found]
-
-
-def verify_packets(
-    index: VideoIndex, first_packet: int, data: bytes | memoryview, *, where: str = "video"
-) -> None:
-    """Check bytes that start with packet `first_packet` and end with a whole packet.
-
-    Raises:
-        CorruptDataError: a packet does not match its checksum; names the packet.
-    """
-    view = memoryview(data)
-    sizes = index.packet_size[first_packet:].tolist()
-    checksums = index.packet_checksum[first_packet:].tolist()
-    start = 0
-    for number, (size, checksum) in enumerate(zip(sizes, checksums, strict=True), first_packet):
-        if start == len(view):
-            return
-        if xxhash.xxh3_64_intdigest(view[start : start + size]) != checksum:
-            raise CorruptDataError(f"{where}: packet {number} does not match its checksum")
-        start += size
-    if start != len(view):
-        raise CorruptDataError(f"{where}: {len(view) - start} bytes after the last packet")

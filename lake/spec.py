@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -27,8 +28,8 @@ RESERVED_COLUMNS: Final = frozenset(
         *("features", "feature_checksums", "cameras", "camera_bytes", "camera_codecs"),
         *("camera_widths", "camera_heights", "camera_frames", "camera_key_frames"),
         *("camera_missing_steps", "video_indexes", "video_index_checksums", "video"),
-        *("content_sha256", "format", "source_files", "locator", "reader", "alignment"),
-        "findings",
+        *("content_sha256", "facts_checksum", "format", "source_files", "locator", "reader"),
+        *("alignment", "findings"),
     )
 )
 
@@ -174,7 +175,7 @@ class Spec:
         known = ", ".join(f.name for f in self.features) or "none"
         raise SpecError(f"no feature called {name!r}; the spec has: {known}")
 
-    @property
+    @cached_property
     def spec_id(self) -> str:
         """First 16 hex digits of the SHA-256 of the canonical JSON."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

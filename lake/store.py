@@ -133,7 +133,9 @@ class Lake:
         """Turn what Lance raises inside into a LakeError that names this lake, secrets removed."""
         try:
             yield
-        except (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
+        except BaseException as error:
+            if not _from_lance(error):
+                raise
             text = redact(str(error), self.storage_options)
             named = LakeError(f"{self.uri}: {doing}: {_first_sentence(text)}")
             # A cause that prints a credential is cut off; any other helps whoever debugs.
@@ -242,6 +244,12 @@ def _normal(uri: str | Path) -> str:
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     return text if is_object_store(text) else str(Path(text).expanduser().absolute())
+
+
+def _from_lance(error: BaseException) -> bool:
+    """True for what Lance and Arrow raise; a panic in Rust is not even an `Exception`."""
+    known = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
+    return isinstance(error, known) or type(error).__name__ == "PanicException"
 
 
 def _first_sentence(text: str) -> str:

@@ -60,12 +60,20 @@ _TRAJECTORIES: Final = pa.schema(
         pa.field("video_index_checksums", pa.list_(pa.uint64()), nullable=False),
         lance.blob_field("video", nullable=False),
         pa.field("content_sha256", pa.binary(32), nullable=False),
+        pa.field("facts_checksum", pa.uint64(), nullable=False),
         *_text("format"),
         pa.field("source_files", pa.list_(pa.string())),
         *_text("locator", "reader", "alignment"),
         pa.field("findings", pa.list_(pa.string())),
     ]
 )
+
+FACTS: Final = (
+    *("episode_id", "ingest_key", "source", "dataset", "embodiment", "spec_id", "num_steps", "fps"),
+    *("features", "cameras", "camera_bytes"),
+    *("format", "source_files", "locator", "reader", "alignment", "findings"),
+)
+"""Columns of `trajectories` that one checksum guards together."""
 
 _EPISODES: Final = pa.schema(
     [
@@ -161,7 +169,8 @@ TABLES: Final[Mapping[str, pa.Schema]] = MappingProxyType(
 `trajectories` holds one row per episode. A feature is one list column `FeatureSpec.column`, its
 values flattened to T * size, with bool [T] in `<column>:valid` where steps could not be filled.
 `features` names the feature columns present in the row; `feature_checksums` is XXH3-64 of each
-one's bytes, followed by those of its validity where it has one. All `camera_*` and
+one's bytes, followed by those of its validity where it has one; `facts_checksum` is that of the
+columns in `FACTS`. All `camera_*` and
 `video_index*` lists run parallel to `cameras`, the order of the streams in `video`.
 
 `stats` holds, per element of a feature, count of valid steps, min, max, mean, m2 and a sketch

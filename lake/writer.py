@@ -26,11 +26,11 @@ from lake.insert import insert_new
 from lake.ledger import LedgerEntry, ledger_rows, new_commit_id, orphans, record
 from lake.object_store import require_conditional_put
 from lake.quarantine import QuarantineEntry, quarantine_rows
+from lake.retry import until_won
 from lake.store import Lake
 from lake.tables import STORAGE_VERSION, TABLES, equals
 
 _ROWS_PER_FILE: Final = 8192
-_APPEND_ATTEMPTS: Final = 8
 
 
 @dataclass(kw_only=True)
@@ -251,18 +251,14 @@ def add_missing_columns(lake: Lake, schema: pa.Schema) -> None:
     Raises:
         CommitConflictError: other writers kept winning.
     """
-    for _ in range(_APPEND_ATTEMPTS):
+
+    def add() -> None:
         table = lake.latest("trajectories")
         missing = [field for field in schema if field.name not in table.schema.names]
-        if not missing:
-            return
-        try:
-            with lake.errors_named("add feature columns"):
-                table.add_columns(missing)
-        except LakeError as error:
-            if not any(word in str(error).lower() for word in ("conflict", "already exists")):
-                raise
-    raise CommitConflictError(f"{lake.uri}: feature columns could not be added; run again")
+        if missing:
+            table.add_columns(missing)
+
+    until_won(lake, "add feature columns", add)
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
