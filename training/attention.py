@@ -1,0 +1,187 @@
+"""Attention over segments of a packed batch: one function for every backend.
+
+A packed batch is one long row of tokens; `cu_seqlens` says where each span's tokens begin. The
+block mask of a vision-language-action policy needs no dense mask: it is two plain calls, prefix
+to prefix, and action to prefix + action.
+
+Shape suffixes: T tokens of queries, S tokens of keys, N segments, H heads, D head size.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Segments:
+    """Which queries attend to which keys: segment n of the queries to segment n of the keys.
+
+    Made once per batch and shared by all layers, since grouping the segments costs Python time.
+
+    Attributes:
+        cu_seqlens_q: [N+1] int32, first query of each segment; the last element is T.
+        cu_seqlens_k: [N+1] int32, first key of each segment; the last element is S.
+        max_seqlen_q: no segment has more queries; an int, so that no device sync is needed.
+        max_seqlen_k: no segment has more keys.
+        causal: query i sees keys up to its own position counted from the end of the segment.
+    """
+
+    cu_seqlens_q: Tensor
+    cu_seqlens_k: Tensor
+    max_seqlen_q: int
+    max_seqlen_k: int
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        for name, cu_seqlens in (("q", self.cu_seqlens_q), ("k", self.cu_seqlens_k)):
+            if cu_seqlens.dtype != torch.int32 or cu_seqlens.ndim != 1:
+                raise ValueError(
+                    f"cu_seqlens_{name} must be int32 [N+1], not {cu_seqlens.dtype}"
+                    f" {tuple(cu_seqlens.shape)}"
+                )
+        if self.cu_seqlens_q.shape != self.cu_seqlens_k.shape:
+            raise ValueError("queries and keys must have the same number of segments")
+
+    @cached_property
+    def groups(self) -> "SegmentGroups":
+        """The non-empty segments, grouped by size (read on the host: the CPU backend only)."""
+        return _group(self.cu_seqlens_q.tolist(), self.cu_seqlens_k.tolist())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SegmentGroups:
+    """Segments of equal size stand together, so that each group is one batched SDPA call.
+
+    Attributes:
+        sizes: (segments, queries, keys) of each group; segments without queries are left out.
+        order_q: token order that brings the groups together, None where it is the given order.
+        order_k: the same for the keys; None where the groups are the first keys in their order.
+        restore_q: inverse of `order_q`.
+    """
+
+    sizes: tuple[tuple[int, int, int], ...]
+    order_q: Tensor | None
+    order_k: Tensor | None
+    restore_q: Tensor | None
+
+
+def _group(cu_q: Sequence[int], cu_k: Sequence[int]) -> SegmentGroups:
+    members: dict[tuple[int, int], list[int]] = {}
+    for n in range(len(cu_q) - 1):
+        size_q, size_k = cu_q[n + 1] - cu_q[n], cu_k[n + 1] - cu_k[n]
+        if size_q:
+            members.setdefault((size_q, size_k), []).append(n)
+    order = [n for group in members.values() for n in group]
+    order_q = _token_order(cu_q, order)
+    return SegmentGroups(
+        sizes=tuple((len(group), *size) for size, group in members.items()),
+        order_q=order_q,
+        order_k=_token_order(cu_k, order),
+        restore_q=None if order_q is None else torch.argsort(order_q),
+    )
+
+
+def _token_order(cu_seqlens: Sequence[int], segments: Sequence[int]) -> Tensor | None:
+    if not segments:
+        return None
+    order = torch.cat([torch.arange(cu_seqlens[n], cu_seqlens[n + 1]) for n in segments])
+    return None if torch.equal(order, torch.arange(len(order))) else order
+
+
+def varlen_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
+    """Softmax attention inside each segment, nothing across segments.
+
+    Args:
+        q: [T, H, D] queries.
+        k: [S, H, D] keys.
+        v: [S, H, D] values.
+        segments: which queries see which keys.
+
+    Returns:
+        [T, H, D]. A segment with queries but no keys gives zeros.
+    """
+    flash = _flash_varlen_func(q)
+    if flash is None:
+        return _sdpa_per_segment(q, k, v, segments)
+    # By keyword: the fourth positional argument is not the same in all generations.
+    out = flash(
+        q,
+        k,
+        v,
+        cu_seqlens_q=segments.cu_seqlens_q,
+        cu_seqlens_k=segments.cu_seqlens_k,
+        max_seqlen_q=segments.max_seqlen_q,
+        max_seqlen_k=segments.max_seqlen_k,
+        causal=segments.causal,
+    )
+    # Generations 3 and 4 may return (out, logsumexp).
+    return out if isinstance(out, Tensor) else out[0]
+
+
+def attention_backend(device: torch.device, dtype: torch.dtype) -> str:
+    """Name of the backend that `varlen_attention` uses for such tensors, for the run's record."""
+    flash = _flash_varlen_func(torch.empty(0, device=device, dtype=dtype))
+    return "sdpa_per_segment" if flash is None else f"{flash.__module__}.{flash.__name__}"
+
+
+def _flash_varlen_func(q: Tensor) -> Callable[..., Tensor | tuple[Tensor, ...]] | None:
+    """FlashAttention's varlen entry point where it can run: CUDA, half precision, installed."""
+    if q.device.type != "cuda" or q.dtype not in {torch.float16, torch.bfloat16}:
+        return None
+    for module in ("flash_attn.cute", "flash_attn_interface", "flash_attn"):  # 4, 3, 2
+        try:
+            return cast(
+                "Callable[..., Tensor | tuple[Tensor, ...]]",
+                importlib.import_module(module).flash_attn_varlen_func,
+            )
+        except (ImportError, AttributeError):
+            continue
+    return None
+
+
+def _sdpa_per_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
+    """The CPU path and the reference: one SDPA call for each group of equal segments."""
+    groups = segments.groups
+    if groups.order_q is not None:
+        q = q.index_select(0, groups.order_q.to(q.device))
+    if groups.order_k is not None:
+        order_k = groups.order_k.to(k.device)
+        k, v = k.index_select(0, order_k), v.index_select(0, order_k)
+    parts = []
+    first_q = first_k = 0
+    for count, size_q, size_k in groups.sizes:
+        stop_q, stop_k = first_q + count * size_q, first_k + count * size_k
+        rows = q[first_q:stop_q]
+        if size_q and size_k:
+            out_nhtd = F.scaled_dot_product_attention(
+                _heads_first(rows, count),
+                _heads_first(k[first_k:stop_k], count),
+                _heads_first(v[first_k:stop_k], count),
+                attn_mask=_causal_mask(size_q, size_k, q.device) if segments.causal else None,
+            )
+            parts.append(out_nhtd.transpose(1, 2).reshape(rows.shape))
+        elif size_q:
+            parts.append(torch.zeros_like(rows))
+        first_q, first_k = stop_q, stop_k
+    if not parts:
+        # No query at all. Keys and values stay in the graph: under DDP every parameter must get
+        # a gradient on every rank, be it zero.
+        return q + 0.0 * (k.sum() + v.sum())
+    out = torch.cat(parts) if len(parts) > 1 else parts[0]
+    return out if groups.restore_q is None else out.index_select(0, groups.restore_q.to(q.device))
+
+
+def _heads_first(rows: Tensor, count: int) -> Tensor:
+    """[count * L, H, D] -> [count, H, L, D]."""
+    return rows.reshape(count, rows.shape[0] // count, *rows.shape[1:]).transpose(1, 2)
+
+
+def _causal_mask(size_q: int, size_k: int, device: torch.device) -> Tensor:
+    """Bottom-right aligned, as in flash-attn: the last query sees every key."""
+    return torch.ones(size_q, size_k, dtype=torch.bool, device=device).tril(size_k - size_q)

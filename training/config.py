@@ -1,0 +1,229 @@
+"""What a training run is told: frozen, keyword-only, checked, from a YAML file and overrides."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from training.errors import ConfigError
+from training.settings import build, merge
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} must be positive, not {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Sizes of the policy. What the data decide (dims, vocabulary, cameras) is not here.
+
+    Attributes:
+        width: features of a prefix token (image, text, state).
+        expert_width: features of an action token.
+        layers: depth of the trunk, and of the action expert beside it.
+        heads: attention heads, shared by trunk and expert.
+        head_dim: features of a head; even, for the rotary position encoding.
+        mlp_ratio: hidden features of an MLP over its width.
+        text_layers: attention layers over the instruction alone, before trunk and FiLM.
+        conv_channels: channels of the image encoder's stages; each halves the picture.
+        film: let the instruction modulate the image encoder (FiLM, arXiv:1709.07871).
+        time_sampling: density of the flow-matching time: `beta` as in pi0, or `uniform`.
+        flow_steps: Euler steps at inference.
+    """
+
+    width: int = 128
+    expert_width: int = 128
+    layers: int = 3
+    heads: int = 4
+    head_dim: int = 32
+    mlp_ratio: int = 4
+    text_layers: int = 1
+    conv_channels: tuple[int, ...] = (32, 64, 96)
+    film: bool = True
+    time_sampling: Literal["beta", "uniform"] = "beta"
+    flow_steps: int = 8
+
+    def __post_init__(self) -> None:
+        for name in (
+            "width", "expert_width", "layers", "heads", "head_dim", "mlp_ratio", "flow_steps",
+        ):  # fmt: skip
+            _positive(f"model.{name}", getattr(self, name))
+        if self.head_dim % 2:
+            raise ConfigError(f"model.head_dim must be even, not {self.head_dim}")
+        if not self.conv_channels or any(c <= 0 or c % 8 for c in self.conv_channels):
+            raise ConfigError(
+                f"model.conv_channels must be positive multiples of 8, not {self.conv_channels}"
+            )
+        if self.text_layers < 0:
+            raise ConfigError(f"model.text_layers cannot be negative: {self.text_layers}")
+
+
+PRESETS: Final[Mapping[str, ModelConfig]] = {
+    "tiny": ModelConfig(),
+    "small": ModelConfig(
+        width=256,
+        expert_width=256,
+        layers=4,
+        heads=8,
+        conv_channels=(32, 64, 128, 256),
+    ),
+}
+"""Named sizes: `tiny` learns a demo on two CPU cores in minutes, `small` wants more patience."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW with warm-up and cosine decay.
+
+    Attributes:
+        lr: peak learning rate.
+        warmup_steps: steps of linear rise from 0.
+        final_lr_share: learning rate at the last step over the peak.
+        weight_decay: on matrices; vectors (norms, biases) have none.
+        betas: AdamW's moment decays.
+        clip_norm: gradient norm at which gradients are scaled down.
+        ema_decay: decay of the averaged weights that rollouts use; 0 keeps no average.
+    """
+
+    lr: float = 1e-3
+    warmup_steps: int = 50
+    final_lr_share: float = 0.05
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip_norm: float = 1.0
+    ema_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("optimizer.lr", self.lr)
+        _positive("optimizer.clip_norm", self.clip_norm)
+        if self.warmup_steps < 0:
+            raise ConfigError(f"optimizer.warmup_steps cannot be negative: {self.warmup_steps}")
+        if not (0 <= self.final_lr_share <= 1 and 0 <= self.ema_decay < 1):
+            raise ConfigError(
+                "optimizer.final_lr_share must lie in [0, 1] and optimizer.ema_decay in [0, 1)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When to write checkpoints and how many to keep.
+
+    Attributes:
+        every_steps: a checkpoint after this many steps (and one at the end).
+        keep: newest checkpoints that stay; older ones are deleted.
+    """
+
+    every_steps: int = 500
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        _positive("checkpoint.every_steps", self.every_steps)
+        _positive("checkpoint.keep", self.keep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderConfig:
+    """How batches are fed.
+
+    Attributes:
+        process: `child` decodes in a process of its own, `inline` in the trainer's.
+        buffer_mb: bound of the prefetch buffers of one rank, in MiB.
+        image_size: height and width in pixels to which pictures are resized on decode; None
+            keeps each camera's own size.
+    """
+
+    process: Literal["child", "inline"] = "child"
+    buffer_mb: int = 512
+    image_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("loader.buffer_mb", self.buffer_mb)
+        if self.image_size is not None:
+            _positive("loader.image_size", self.image_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A whole training run.
+
+    Attributes:
+        model: sizes of the policy.
+        optimizer: AdamW and its schedule.
+        checkpoint: when to write one.
+        loader: how batches are fed.
+        steps: optimizer steps; None trains to the end of the plan.
+        seed: of the initial weights. Noise and time of flow matching come from the plan instead.
+        log_every: steps between two lines of metrics.
+        threads: CPU threads of torch; 0 leaves its default.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    steps: int | None = None
+    seed: int = 0
+    log_every: int = 10
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            _positive("steps", self.steps)
+        _positive("log_every", self.log_every)
+        if self.threads < 0:
+            raise ConfigError(f"threads cannot be negative: {self.threads}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, as JSON and YAML take them."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`; what is missing takes its default.
+
+        Raises:
+            ConfigError: an unknown name, or a value of the wrong type.
+        """
+        return build(cls, values)
+
+    @classmethod
+    def load(
+        cls, path: Path | None = None, *, preset: str = "tiny", overrides: Mapping[str, Any]
+    ) -> Self:
+        """Resolve a configuration: preset, then the YAML file, then overrides.
+
+        Args:
+            path: YAML file with any part of the configuration, or None.
+            preset: name in `PRESETS`, the model the file and the overrides start from.
+            overrides: dotted name -> value (`optimizer.lr`); values may be strings.
+
+        Raises:
+            ConfigError: the file or a name or value in it is wrong.
+        """
+        if preset not in PRESETS:
+            raise ConfigError(f"no preset called {preset!r}; there are: {', '.join(PRESETS)}")
+        values: dict[str, Any] = {"model": dataclasses.asdict(PRESETS[preset])}
+        if path is not None:
+            merge(values, _read_yaml(path))
+        for name, value in overrides.items():
+            nested = value
+            for part in reversed(name.split(".")):
+                nested = {part: nested}
+            merge(values, nested)
+        return cls.from_dict(values)
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    import yaml  # noqa: PLC0415  (only a run with a file needs it)
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"the configuration {path} is not a mapping of names to values")
+    return values

@@ -1,0 +1,75 @@
+"""The process group: one process alone, or what torchrun started."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from training.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Who this process is.
+
+    Attributes:
+        rank: from 0.
+        world_size: processes of the run.
+        device: on which this process computes.
+    """
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.rank == 0
+
+
+@contextmanager
+def process_group() -> Iterator[Ranks]:
+    """Join the run that torchrun's environment describes; a plain process is a world of one.
+
+    NCCL on GPUs, gloo on CPUs.
+
+    Raises:
+        ConfigError: the environment names a world but not this process's place in it.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"RANK={rank} is not in a world of WORLD_SIZE={world_size}")
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    ranks = Ranks(rank=rank, world_size=world_size, device=device)
+    if world_size == 1:
+        yield ranks
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield ranks
+    finally:
+        dist.destroy_process_group()
+
+
+def barrier() -> None:
+    """Wait for all ranks."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def data_parallel(model: nn.Module, ranks: Ranks) -> nn.Module:
+    """The model whose last backward of a step averages gradients over ranks."""
+    if ranks.world_size == 1:
+        return model
+    on_gpu = [ranks.device.index] if ranks.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=on_gpu, gradient_as_bucket_view=True)

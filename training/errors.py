@@ -1,0 +1,19 @@
+"""Errors of training."""
+
+from lake.errors import HeadraceError
+
+
+class TrainingError(HeadraceError):
+    """Training could not start, go on or be resumed."""
+
+
+class ConfigError(TrainingError):
+    """A training configuration is wrong, or does not fit the plan or the checkpoint."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint is missing, unreadable, or belongs to another plan or model."""
+
+
+class NonFiniteLossError(TrainingError):
+    """Loss or gradients became NaN or infinite; the last checkpoint is still good."""

@@ -1,0 +1,44 @@
+"""Floating-point operations of a step, from the true lengths of its segments."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from loader.batch import PackedBatch
+from training.model import PolicyModel
+
+
+def training_flops(policy: PolicyModel, batch: PackedBatch[Tensor]) -> float:
+    """FLOPs of forward and backward on a batch (on the host: lengths are read).
+
+    Two per weight and token forward, twice that backward; attention by the sum of query times
+    key lengths over segments: the square of a configured length would overstate it.
+    """
+    config = policy.config
+    prefix = batch.cu_seqlens.diff().to(torch.float64)[: batch.num_spans]
+    action = batch.cu_seqlens_action.diff().to(torch.float64)[: batch.num_spans]
+    pairs_prefix = float((prefix * prefix).sum()) * (config.layers - 1)
+    pairs_action = float((action * (prefix + action)).sum()) * config.layers
+    # Scores and weighted sum: two products of 2 * heads * head_dim each.
+    attention = 4 * config.heads * config.head_dim * (pairs_prefix + pairs_action)
+    linear = 2 * (
+        _weights(policy.trunk) * float(prefix.sum()) + _weights(policy.expert) * float(action.sum())
+    )
+    pixels = sum(_conv_flops(policy, bucket) for bucket in batch.images)
+    return 3 * (attention + linear + pixels)
+
+
+def _weights(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.ndim == 2)
+
+
+def _conv_flops(policy: PolicyModel, bucket: Tensor) -> float:
+    encoder = policy.image_encoder
+    if encoder is None:
+        return 0.0
+    count, _, height, width = bucket.shape
+    total = 0.0
+    for number, stage in enumerate(encoder.convolutions(), start=1):
+        area = np.ceil(height / 2**number) * np.ceil(width / 2**number)
+        total += 2.0 * stage.weight.numel() * area
+    return float(count * (total + 2.0 * encoder.image_tokens * encoder.project.weight.numel()))

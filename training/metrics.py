@@ -1,0 +1,102 @@
+"""Metrics of a training step, written as JSON lines."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from training.errors import TrainingError
+
+# Dense BF16 peak of one device in FLOP/s, from the vendor's data sheets (without sparsity).
+_PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMetrics:
+    """One optimizer step, over all ranks.
+
+    Attributes:
+        step: steps done, this one included.
+        epoch: of the plan.
+        loss: global mean over action values.
+        lr: learning rate used.
+        grad_norm: before clipping.
+        action_values: what the loss is a mean over.
+        tokens, spans: prefix and action tokens of spans, and their number.
+        padding_share: padding over all tokens of the plan's packs.
+        step_s: wall time of the step with its data.
+        data_wait_share: part of it that the slowest rank waited for data.
+        tokens_per_s, spans_per_s: over all ranks.
+        mfu: share of the devices' peak, None where the peak is not known (CPUs).
+    """
+
+    step: int
+    epoch: int
+    loss: float
+    lr: float
+    grad_norm: float
+    action_values: int
+    tokens: int
+    spans: int
+    padding_share: float
+    step_s: float
+    data_wait_share: float
+    tokens_per_s: float
+    spans_per_s: float
+    mfu: float | None
+
+
+class MetricsLog:
+    """Append-only JSON lines; a resumed run goes on in the same file.
+
+    The first line of each attempt is `{"attempt": n, "first_step": s, ...}`.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._write(header)
+
+    def write(self, metrics: StepMetrics) -> None:
+        """Append a line and hand it to the system, so that a kill loses none."""
+        self._write(asdict(metrics))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Lines of the surviving trajectory: of a step trained twice, the newer; ordered by step.
+
+    Raises:
+        TrainingError: the file cannot be read.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(f"cannot read the metrics {path}: {error}") from error
+    for line in text.splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue  # half a line of a killed process
+        if "first_step" in values:
+            by_step = {s: v for s, v in by_step.items() if s <= values["first_step"]}
+        else:
+            by_step[values["step"]] = values
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Dense BF16 peak of a device, None where it is not in the table."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for known, peak in _PEAK_FLOPS.items() if known in name), None)

@@ -1,0 +1,243 @@
+"""The policy: a vision-language trunk and a flow-matching action expert on packed batches.
+
+The shape of pi0.5 (arXiv:2504.16054), small: prefix tokens (pictures, instruction, state) attend
+to each other inside their span; action queries attend to prefix and actions of their span, layer
+by layer. Nothing is padded and nothing is computed that is not a token.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from loader.batch import Modality, PackedBatch
+from training.attention import Segments
+from training.config import ModelConfig
+from training.errors import ConfigError
+from training.flow import FlowDraws, draw_flow
+from training.layers import EmbodimentLinear, ExpertLayer, Mlp, Rotary, TrunkLayer
+from training.loss import Prediction, counted_actions
+from training.normalise import Normaliser
+from training.policy_spec import PolicySpec
+from training.vision import ImageEncoder
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prefix:
+    """Keys and values of a batch's prefix, and how its action queries attend.
+
+    Attributes:
+        layers: (keys, values) [T, H, D] of each layer.
+        queries: queries to the gathered keys.
+        rotary: positions of the queries.
+        query_spans: [Q] int64, row in [N] of each query.
+    """
+
+    layers: list[tuple[Tensor, Tensor]]
+    queries: Segments
+    rotary: Rotary
+    query_spans: Tensor
+
+
+class PolicyModel(nn.Module):
+    """Vision-language-action policy on `PackedBatch`.
+
+    Args:
+        config: sizes.
+        spec: what the plan decides.
+
+    Weights come from torch's global generator: seed it first.
+    """
+
+    def __init__(self, config: ModelConfig, spec: PolicySpec) -> None:
+        super().__init__()
+        self.config, self.spec = config, spec
+        width, expert = config.width, config.expert_width
+        embodiments = len(spec.embodiments)
+        self.normalise_state = Normaliser(spec.state, spec.state_dim)
+        self.normalise_action = Normaliser(spec.action, spec.action_dim)
+        self.embed = nn.Embedding(spec.vocab_size, width)
+        self.modality = nn.Embedding(len(Modality), width)
+        self.text_layers = nn.ModuleList(TrunkLayer(config) for _ in range(config.text_layers))
+        self.image_encoder = (
+            ImageEncoder(config, image_tokens=spec.layout.image_tokens, cameras=len(spec.cameras))
+            if spec.layout.image_tokens and spec.cameras
+            else None
+        )
+        self.state_in = (
+            EmbodimentLinear(embodiments, spec.state_dim, width)
+            if spec.layout.state_tokens
+            else None
+        )
+        self.trunk = nn.ModuleList(
+            TrunkLayer(config, keys_only=layer == config.layers - 1)
+            for layer in range(config.layers)
+        )
+        self.action_in = EmbodimentLinear(embodiments, spec.action_dim, expert)
+        self.time_in = Mlp(expert, expert)
+        self.expert = nn.ModuleList(ExpertLayer(config) for _ in range(config.layers))
+        self.norm_out = nn.RMSNorm(expert, eps=1e-6)
+        self.action_out = EmbodimentLinear(embodiments, expert, spec.action_dim)
+        for table in (self.embed, self.modality):
+            nn.init.normal_(table.weight, std=0.02 if table is self.modality else 1.0)
+
+    def forward(self, batch: PackedBatch[Tensor]) -> Prediction:
+        """Velocity and its target at the flow time that the plan gives each span."""
+        prefix = self.encode(batch)
+        draws = self.draws(batch, prefix.query_spans)
+        stats_ids = batch.stats_ids.long()[prefix.query_spans]
+        # Only real values enter: a dimension that an embodiment lacks, or a step whose action was
+        # not recorded (NaN in the lake), would otherwise reach its neighbours through attention.
+        counted = counted_actions(batch)
+        actions = self.normalise_action(batch.actions, stats_ids).where(counted, 0.0)
+        time = draws.time[prefix.query_spans][:, None]
+        noised = time * actions + (1.0 - time) * draws.noise * batch.action_dim_mask
+        return Prediction(
+            velocity=self.velocity(batch, prefix, noised, draws.time),
+            target=actions - draws.noise,
+        )
+
+    def draws(self, batch: PackedBatch[Tensor], query_spans: Tensor) -> FlowDraws:
+        """Noise and time of a batch, a function of plan, epoch and span ids only."""
+        return draw_flow(
+            batch.span_ids,
+            query_spans,
+            batch.action_position_ids,
+            action_dim=self.spec.action_dim,
+            plan_hash=batch.plan_hash,
+            epoch=batch.epoch,
+            time_sampling=self.config.time_sampling,
+        )
+
+    @torch.no_grad()
+    def sample(self, batch: PackedBatch[Tensor]) -> Tensor:
+        """Draw actions by Euler integration from noise (time 0) to data (time 1).
+
+        Args:
+            batch: observations; its `actions` are not read, only their number.
+
+        Returns:
+            [Q, Da] float32 in the recorded unit.
+        """
+        prefix = self.encode(batch)
+        actions = self.draws(batch, prefix.query_spans).noise * batch.action_dim_mask
+        steps = self.config.flow_steps
+        for step in range(steps):
+            time = torch.full(batch.span_ids.shape, step / steps, device=actions.device)
+            velocity = self.velocity(batch, prefix, actions, time)
+            actions = actions + velocity * batch.action_dim_mask / steps
+        stats_ids = batch.stats_ids.long()[prefix.query_spans]
+        return self.normalise_action.inverse(actions, stats_ids)
+
+    def encode(self, batch: PackedBatch[Tensor]) -> Prefix:
+        """Run the trunk once over the prefix tokens of a batch."""
+        segments = Segments(
+            cu_seqlens_q=batch.cu_seqlens,
+            cu_seqlens_k=batch.cu_seqlens,
+            max_seqlen_q=batch.max_seqlen,
+            max_seqlen_k=batch.max_seqlen,
+        )
+        rotary = Rotary.of(batch.position_ids, self.config.head_dim)
+        x = self._embed_prefix(batch)
+        layers = []
+        for layer in self.trunk:
+            x, keys, values = layer(x, rotary, segments)
+            layers.append((keys, values))
+        query_spans = _rows(batch.cu_seqlens_action, len(batch.actions))
+        prefix_lengths = batch.cu_seqlens.diff().long()
+        positions = prefix_lengths[query_spans] + batch.action_position_ids
+        return Prefix(
+            layers=layers,
+            queries=Segments(
+                cu_seqlens_q=batch.cu_seqlens_action,
+                cu_seqlens_k=batch.cu_seqlens_kv,
+                max_seqlen_q=batch.max_seqlen_action,
+                max_seqlen_k=batch.max_seqlen_kv,
+            ),
+            rotary=Rotary.of(positions, self.config.head_dim),
+            query_spans=query_spans,
+        )
+
+    def velocity(
+        self, batch: PackedBatch[Tensor], prefix: Prefix, noised: Tensor, time: Tensor
+    ) -> Tensor:
+        """Run the action expert.
+
+        Args:
+            batch: the batch that `prefix` was made of.
+            prefix: from `encode`.
+            noised: [Q, Da] normalised actions at the flow time.
+            time: [N] flow time of each span.
+        """
+        embodiments = batch.embodiment_ids.long()[prefix.query_spans]
+        x = self.action_in(noised, embodiments)
+        condition = self.time_in(_sinusoids(time, self.config.expert_width))[prefix.query_spans]
+        for layer, prefix_kv in zip(self.expert, prefix.layers, strict=True):
+            x = layer(x, condition, prefix.rotary, prefix_kv, batch.kv_index, prefix.queries)
+        velocity: Tensor = self.action_out(self.norm_out(x), embodiments)
+        return velocity
+
+    def _embed_prefix(self, batch: PackedBatch[Tensor]) -> Tensor:
+        """[T, W] tokens that enter the trunk."""
+        x = self.embed(batch.input_ids)
+        text_index, text, pooled = self._encode_text(batch, x)
+        x = x.index_copy(0, text_index, text)
+        if self.image_encoder is not None:
+            x = x.index_copy(0, batch.image_token_index, self._encode_images(batch, pooled))
+        if self.state_in is not None:
+            spans = _rows(batch.cu_seqlens_state, len(batch.state))
+            state = self.normalise_state(batch.state, batch.stats_ids.long()[spans])
+            tokens = self.state_in(state * batch.state_dim_mask, batch.embodiment_ids.long()[spans])
+            x = x.index_copy(0, batch.state_token_index, tokens)
+        embedded: Tensor = x + self.modality(batch.token_modality.long())
+        return embedded
+
+    def _encode_text(self, batch: PackedBatch[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Positions of the text tokens, the tokens [X, W], and their mean per span [N, W]."""
+        index = (batch.token_modality == Modality.TEXT).nonzero()[:, 0]
+        spans = batch.segment_ids[index].long()
+        lengths = torch.bincount(spans, minlength=len(batch.span_ids))
+        cu_seqlens = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        segments = Segments(
+            cu_seqlens_q=cu_seqlens,
+            cu_seqlens_k=cu_seqlens,
+            max_seqlen_q=batch.max_seqlen,
+            max_seqlen_k=batch.max_seqlen,
+        )
+        starts = cu_seqlens[:-1].long()[spans]
+        positions = torch.arange(len(index), device=index.device) - starts
+        rotary = Rotary.of(positions, self.config.head_dim)
+        text = x[index]
+        for layer in self.text_layers:
+            text, _, _ = layer(text, rotary, segments)
+        total = text.new_zeros(len(lengths), text.shape[1]).index_add(0, spans, text)
+        return index, text, total / lengths.clamp(min=1)[:, None]
+
+    def _encode_images(self, batch: PackedBatch[Tensor], text: Tensor) -> Tensor:
+        """[K, W] tokens of all pictures, in the order of `image_token_index`."""
+        if batch.image_format != "rgb":
+            raise ConfigError("the policy reads RGB pictures: load with image_format='rgb'")
+        assert self.image_encoder is not None
+        text = text[batch.image_span_ids.long()]
+        cameras = batch.image_camera_ids.long()
+        tokens, first = [], 0
+        # A batch without pictures still runs the encoder, so that under DDP its parameters get
+        # their (zero) gradients on every rank.
+        for bucket in batch.images or (batch.input_ids.new_zeros(0, 3, 256, 256),):
+            stop = first + len(bucket)
+            tokens.append(self.image_encoder(bucket, text[first:stop], cameras[first:stop]))
+            first = stop
+        return torch.cat(tokens).flatten(0, 1)
+
+
+def _rows(cu_seqlens: Tensor, total: int) -> Tensor:
+    """[N+1] int32 -> [total] int64, the segment of each element."""
+    return torch.repeat_interleave(cu_seqlens.diff().long(), output_size=total)
+
+
+def _sinusoids(time: Tensor, width: int) -> Tensor:
+    """[N] in [0, 1] -> [N, width], periods from 4e-3 to 4 as in pi0."""
+    half = torch.arange(width // 2, device=time.device, dtype=torch.float32)
+    periods = 4e-3 * 1000.0 ** (half / max(width // 2 - 1, 1))
+    angles = 2.0 * torch.pi * time[:, None] / periods
+    return torch.cat((angles.sin(), angles.cos()), dim=1)

@@ -1,0 +1,154 @@
+"""A trained policy, for rollouts: loaded from a checkpoint folder alone."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from packing.tokenizer import find_tokenizer
+from training.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
+from training.config import ModelConfig
+from training.errors import CheckpointError, ConfigError
+from training.model import PolicyModel
+from training.observation import observation_batch
+from training.policy_spec import PolicySpec
+from training.settings import build
+
+
+class Policy:
+    """Acts on one observation at a time.
+
+    Args:
+        model: trained.
+        embodiment: whose projections to use; may be left out where the model has one.
+        spec_id: whose normalisation to use; may be left out where the model has one.
+
+    Raises:
+        ConfigError: a name is unknown, missing, or the policy needs a history of observations.
+    """
+
+    def __init__(
+        self, model: PolicyModel, *, embodiment: str | None = None, spec_id: str | None = None
+    ) -> None:
+        spec = model.spec
+        if spec.history != 1:
+            raise ConfigError(
+                f"the policy observes {spec.history} steps; acting on one observation needs a plan"
+                " of windows with history 1"
+            )
+        self.model = model.eval()
+        self.spec = spec
+        self._embodiment = _choose("embodiment", embodiment, spec.embodiments)
+        self._stats = _choose("spec", spec_id, spec.spec_ids)
+        self._tokenizer = find_tokenizer(spec.layout.tokenizer)
+        if self._tokenizer.fingerprint != spec.tokenizer_fingerprint:
+            raise CheckpointError(
+                f"tokenizer {spec.layout.tokenizer} has other ids than at training time; use the"
+                " Headrace that the policy was trained with"
+            )
+        self._seed = 0
+
+    @classmethod
+    def load(
+        cls, path: Path, *, embodiment: str | None = None, spec_id: str | None = None
+    ) -> "Policy":
+        """Load a policy.
+
+        Args:
+            path: a checkpoint's folder, or the folder of a run (its latest checkpoint).
+            embodiment: see the class.
+            spec_id: see the class.
+
+        Raises:
+            CheckpointError: there is no usable checkpoint.
+            ConfigError: see the class.
+        """
+        return cls(load_model(path), embodiment=embodiment, spec_id=spec_id)
+
+    def reset(self, seed: int = 0) -> None:
+        """Start a new rollout: the same seed and observations give the same actions."""
+        self._seed = seed << 32
+
+    def act(
+        self,
+        images: Mapping[str, NDArray[np.uint8]],
+        state: NDArray[np.float32],
+        instruction: str,
+    ) -> NDArray[np.float32]:
+        """Actions for the next steps.
+
+        Args:
+            images: camera name -> [h, w, 3] uint8 RGB, at the size the policy was trained on.
+            state: [Ds] in the recorded unit.
+            instruction: task in words.
+
+        Returns:
+            [H, Da] float32 in the recorded unit.
+
+        Raises:
+            ConfigError: an unknown camera, or a state or picture of the wrong shape.
+        """
+        self._seed += 1
+        batch = observation_batch(
+            self.spec,
+            images=images,
+            state=state,
+            text_ids=self._tokenizer.encode(instruction),
+            stats_id=self._stats,
+            embodiment_id=self._embodiment,
+            seed=self._seed,
+        )
+        device = next(self.model.parameters()).device
+        size = len(self.spec.action[self._stats].mean)
+        actions: NDArray[np.float32] = self.model.sample(batch.to(device))[:, :size].cpu().numpy()
+        return actions
+
+
+def load_model(path: Path) -> PolicyModel:
+    """The model of a checkpoint's folder, or of a run's latest checkpoint, on the CPU.
+
+    Reads JSON and safetensors only: nothing in a checkpoint is executed.
+
+    Raises:
+        CheckpointError: there is no usable checkpoint.
+    """
+    folder = path if (path / "policy.json").exists() else _latest(path)
+    try:
+        raw: dict[str, Any] = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
+        if raw["version"] != CHECKPOINT_VERSION:
+            raise CheckpointError(
+                f"{folder} is a checkpoint of version {raw['version']}, this Headrace reads"
+                f" {CHECKPOINT_VERSION}"
+            )
+        config = build(ModelConfig, raw["model"], "model")
+        spec = PolicySpec.from_json(json.dumps(raw["spec"]))
+        model = PolicyModel(config, spec)
+        model.load_state_dict(load_file(folder / "policy.safetensors"))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(f"cannot load the policy in {folder}: {error}") from error
+    return model
+
+
+def _latest(path: Path) -> Path:
+    latest = latest_checkpoint(path / "checkpoints")
+    if latest is None:
+        raise CheckpointError(f"{path} is neither a checkpoint nor a run that has one")
+    return latest
+
+
+def _choose(kind: str, name: str | None, names: tuple[str, ...]) -> int:
+    if name is None and len(names) == 1:
+        return 0
+    if name not in names:
+        known = ", ".join(names)
+        raise ConfigError(
+            f"choose the {kind} the policy acts as, one of: {known}"
+            if name is None
+            else f"the policy knows no {kind} {name!r}; there are: {known}"
+        )
+    return names.index(name)

@@ -1,0 +1,138 @@
+"""What a plan decides about a policy: token layout, dimensions, names, normalisation."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from packing.layout import TokenLayout
+from packing.plan import PlanHeader, PlanSpec
+from training.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Mean and standard deviation of the elements of a vector, in the recorded unit."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std):
+            raise ConfigError(f"{len(self.mean)} means for {len(self.std)} standard deviations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySpec:
+    """All that a policy must know of the data it was trained on, beside its weights.
+
+    Attributes:
+        layout: tokens of an image, a state, an action; the tokenizer's name.
+        tokenizer_fingerprint: digest of the tokenizer's ids; checked before text is encoded.
+        vocab_size: token ids.
+        cameras: names that camera ids mean.
+        embodiments: names that embodiment ids mean.
+        spec_ids: spec that each `stats_id` means.
+        state, action: moments for each `stats_id`.
+        horizon: action steps of a full chunk.
+        history: observed steps of a full window.
+        image_size: height and width to which pictures are resized, None for each camera's own.
+    """
+
+    layout: TokenLayout
+    tokenizer_fingerprint: str
+    vocab_size: int
+    cameras: tuple[str, ...]
+    embodiments: tuple[str, ...]
+    spec_ids: tuple[str, ...]
+    state: tuple[Moments, ...]
+    action: tuple[Moments, ...]
+    horizon: int
+    history: int
+    image_size: int | None
+
+    @property
+    def state_dim(self) -> int:
+        """Ds, the largest state over all specs."""
+        return max(len(moments.mean) for moments in self.state)
+
+    @property
+    def action_dim(self) -> int:
+        """Da, the largest action over all specs."""
+        return max(len(moments.mean) for moments in self.action)
+
+    @classmethod
+    def from_plan(cls, header: PlanHeader, *, image_size: int | None) -> Self:
+        """The spec of policies trained on a plan.
+
+        Raises:
+            ConfigError: the plan has no actions to learn.
+        """
+        if header.layout.action_tokens != 1 or not header.shape.span_action_tokens:
+            raise ConfigError(
+                f"plan {header.plan_hash} has no action queries: a policy needs spans with actions"
+                " and a layout with action_tokens=1"
+            )
+        return cls(
+            layout=header.layout,
+            tokenizer_fingerprint=header.tokenizer_fingerprint,
+            vocab_size=header.vocab_size,
+            cameras=header.cameras,
+            embodiments=header.embodiments,
+            spec_ids=tuple(spec.spec_id for spec in header.specs),
+            state=tuple(
+                _moments(header, spec, spec.state, spec.state_size) for spec in header.specs
+            ),
+            action=tuple(
+                _moments(header, spec, spec.action, spec.action_size) for spec in header.specs
+            ),
+            horizon=header.shape.span_action_tokens,
+            history=int(header.span_maker.get("history", 1)),
+            image_size=image_size,
+        )
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            CheckpointError: not the JSON of a policy spec of this version.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                **{
+                    **raw,
+                    "layout": TokenLayout(**raw["layout"]),
+                    **{name: tuple(raw[name]) for name in ("cameras", "embodiments", "spec_ids")},
+                    **{
+                        name: tuple(
+                            Moments(mean=tuple(m["mean"]), std=tuple(m["std"])) for m in raw[name]
+                        )
+                        for name in ("state", "action")
+                    },
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not a policy spec of this version: {error}") from error
+
+
+def _moments(header: PlanHeader, spec: PlanSpec, features: tuple[str, ...], size: int) -> Moments:
+    """Moments of features laid end to end; 0 and 1 where the selection has no valid step."""
+    mean: list[float] = []
+    std: list[float] = []
+    for feature in features:
+        stats = header.stats_of(spec.spec_id, feature)
+        mean += stats.mean
+        std += stats.std
+    if not mean:
+        mean, std = [0.0] * size, [1.0] * size
+    if len(mean) != size:
+        raise ConfigError(
+            f"plan {header.plan_hash}: statistics of {', '.join(features)} of spec {spec.spec_id}"
+            f" have {len(mean)} elements, not {size}; make the plan again"
+        )
+    return Moments(mean=tuple(mean), std=tuple(std))
