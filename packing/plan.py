@@ -19,7 +19,7 @@
 
 An empty slot is a row with empty lists: a zero-loss pack. `episodes` has one row per episode:
 
-    episode_id string, content_sha256 binary(32), address uint64 (row address at the pinned version),
+    episode_id string, content_sha256 binary(32), address uint64 (row at the pinned version),
     spec, dataset, embodiment int32 (index into the header's tuples), num_steps int32,
     cameras list<int16> (index into the header's cameras: those present),
     invalid_action_steps list<int32> (steps the loss leaves out)

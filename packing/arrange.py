@@ -1,0 +1,83 @@
+"""From spans to steps: drawn, packed, balanced, once per epoch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packing.balance import balance
+from packing.bounds import certify
+from packing.certificate import Certificate
+from packing.draw import draw_order
+from packing.histogram_bfd import histogram_bfd
+from packing.packs import Load, Packing, loads_of
+from packing.settings import PlanSettings
+from packing.shuffle_fill import shuffle_fill
+from packing.spans import Int64s, Spans
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """All slots of all epochs in the order of consumption.
+
+    Attributes:
+        packing: one pack per slot, empty ones included; `items` are span ids.
+        epoch: int64 [slots], epoch of each slot.
+        certificate: of the epoch that needed the most packs.
+    """
+
+    packing: Packing
+    epoch: Int64s
+    certificate: Certificate
+
+    def span_slots(self) -> Int64s:
+        """int64 [items]: the slot (row) of each planned occurrence."""
+        return np.repeat(np.arange(len(self.packing)), self.packing.sizes)
+
+
+def arrange(spans: Spans, runs: Int64s, settings: PlanSettings) -> Arrangement:
+    """Plan every epoch.
+
+    Args:
+        spans: the source spans, n > 0, none over a limit, none without a token.
+        runs: int64 [n], which are drawn together (see `packing.draw.runs_of`).
+        settings: all choices.
+    """
+    loads = loads_of(spans, settings)
+    squares = spans.tokens.astype(np.int64) ** 2
+    epochs: list[Packing] = []
+    most = 0
+    for epoch in range(settings.epochs):
+        order = draw_order(runs, settings.open_runs, settings.seed, epoch)
+        packing = _pack(order, loads, settings, epoch)
+        most = max(most, len(packing))
+        cost = settings.cost_units(packing.sum(spans.tokens), packing.sum(squares))
+        epochs.append(balance(packing, cost, settings, epoch))
+    offsets = [epochs[0].offsets]
+    for packing in epochs[1:]:
+        offsets.append(packing.offsets[1:] + offsets[-1][-1])
+    return Arrangement(
+        packing=Packing(
+            items=np.concatenate([packing.items for packing in epochs]),
+            offsets=np.concatenate(offsets),
+        ),
+        epoch=np.repeat(np.arange(settings.epochs), [len(packing) for packing in epochs]),
+        certificate=certify(loads, most),
+    )
+
+
+def _pack(order: Int64s, loads: tuple[Load, ...], settings: PlanSettings, epoch: int) -> Packing:
+    if settings.packer == "shuffle-fill":
+        return shuffle_fill(order, loads, settings.look_ahead)
+    packing = histogram_bfd(order, loads[0], settings.seed, epoch)
+    over = np.zeros(len(packing), np.bool_)
+    for load in loads[1:]:
+        over |= packing.sum(load.per_span) > load.limit
+    if not over.any():
+        return packing
+    # Best-fit decreasing knows tokens only: packs beyond a cap are taken apart and filled again.
+    kept = packing.reorder(np.flatnonzero(~over))
+    again = shuffle_fill(packing.reorder(np.flatnonzero(over)).items, loads, settings.look_ahead)
+    return Packing(
+        items=np.concatenate([kept.items, again.items]),
+        offsets=np.concatenate([kept.offsets, again.offsets[1:] + kept.offsets[-1]]),
+    )

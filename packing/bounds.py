@@ -1,0 +1,55 @@
+"""Lower bounds on the number of packs, and the certificate built on them.
+
+L2 of S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem",
+Discrete Applied Mathematics 28 (1990): for a threshold a, items above budget - a need a pack each,
+so does each above half the budget, and what of the items in [a, budget / 2] does not fit beside
+the latter needs packs of its own. Evaluated for every a on a histogram, in O(budget).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packing.certificate import Certificate
+from packing.packs import Load
+
+
+def l2_bound(histogram: NDArray[np.int64], limit: int) -> int:
+    """The least number of packs of `limit` for `histogram[size]` items of each size.
+
+    Args:
+        histogram: int64 [limit + 1].
+        limit: what a pack holds.
+    """
+    sizes = np.arange(limit + 1, dtype=np.int64)
+    # count[i], total[i]: items of size < i, and the sum of their sizes.
+    count = np.concatenate([[0], np.cumsum(histogram)])
+    total = np.concatenate([[0], np.cumsum(histogram * sizes)])
+    threshold = np.arange(limit // 2 + 1, dtype=np.int64)
+    half, above = (
+        limit // 2 + 1,
+        limit - threshold + 1,
+    )  # first size beyond the half, beyond limit-a
+    large = count[-1] - count[above]
+    medium = count[above] - count[half]
+    room = medium * limit - (total[above] - total[half])
+    small = total[half] - total[threshold]
+    more = np.maximum(0, -((room - small) // limit))
+    return int((large + medium + more).max())
+
+
+def certify(loads: Sequence[Load], packs: int) -> Certificate:
+    """Certificate of a packing: L2 in every limited dimension, and the largest of them.
+
+    A packing that respects several limits respects each, so every single dimension's bound holds.
+    """
+    bounds = {
+        load.name: l2_bound(
+            np.bincount(load.per_span, minlength=load.limit + 1).astype(np.int64), load.limit
+        )
+        for load in loads
+    }
+    # Tokens first among equals: a cap binds only where its bound is the larger.
+    binding = max(bounds, key=lambda name: (bounds[name], name == "tokens"))
+    return Certificate(packs=packs, bound=bounds[binding], binding=binding, bounds=bounds)

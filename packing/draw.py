@@ -1,0 +1,73 @@
+"""The order in which spans are drawn: shuffled, yet neighbours are used together.
+
+Spans of an episode are cut into *runs*, a few in a row. A run is open over a stretch of the
+stream in which it gives its spans in order, one at a time, among those of the other open runs. So
+the packets of a group of pictures are decoded once for several windows, while a batch still sees
+about as many episodes as there are open runs.
+
+The order is computed at once: the run that begins as the c-th span of the shuffled runs gives its
+j-th span at time c + j * open_runs + jitter, jitter uniform in [0, open_runs), on a clock that
+wraps around at n, the number of spans. Exactly `open_runs` runs (of full length) are then open at
+any moment, at the beginning and the end as much as in the middle.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packing.seeded import STREAM_JITTER, STREAM_RUNS, permutation, random_words
+from packing.spans import Int64s, Spans
+
+NEAR_RUN_LENGTH: Final = 8
+
+
+def aligned_run(gop_windows: int) -> int:
+    """The run length nearest 8 that holds whole GOPs, or of which a GOP holds a whole number.
+
+    Args:
+        gop_windows: windows per group of pictures, at least 1.
+    """
+    multiples = range(gop_windows, 4 * NEAR_RUN_LENGTH + 1, gop_windows)
+    divisors = (d for d in range(2, gop_windows + 1) if gop_windows % d == 0)
+    candidates: Iterable[int] = {*multiples, *divisors} or {NEAR_RUN_LENGTH}
+    return min(candidates, key=lambda length: (abs(length - NEAR_RUN_LENGTH), -length))
+
+
+def runs_of(spans: Spans, run_steps: int) -> Int64s:
+    """Number the runs, int64 [n], ascending: spans whose last observed steps share a stretch.
+
+    Stretches of `run_steps` steps are counted from the beginning of the episode, so that a
+    refused window does not shift the runs after it against the key frames.
+    """
+    if not len(spans):
+        return np.zeros(0, np.int64)
+    stretch = (spans.stop.astype(np.int64) - 1) // run_steps
+    begins = np.ones(len(spans), np.int64)
+    begins[0] = 0
+    begins[1:] = (np.diff(spans.episode) != 0) | (np.diff(stretch) != 0)
+    return np.asarray(np.cumsum(begins))
+
+
+def draw_order(runs: Int64s, open_runs: int, seed: int, epoch: int) -> Int64s:
+    """Indices of the spans in the order in which they are drawn, int64 [n].
+
+    Args:
+        runs: run of each span, ascending from 0 without gaps (see `runs_of`).
+        open_runs: runs open at the same time.
+        seed: of the shuffle.
+        epoch: each is shuffled afresh.
+    """
+    n = len(runs)
+    if n == 0:
+        return np.zeros(0, np.int64)
+    length = np.bincount(runs)
+    together = min(open_runs, len(length))
+    order = permutation(len(length), seed, STREAM_RUNS, epoch)
+    begin = np.empty(len(length), np.int64)
+    begin[order] = np.cumsum(length[order]) - length[order]
+    nth = np.arange(n) - np.repeat(np.cumsum(length) - length, length)
+    jitter = (random_words(n, seed, STREAM_JITTER, epoch) % np.uint64(together)).astype(np.int64)
+    time: NDArray[np.int64] = (begin[runs] + nth * together + jitter) % n
+    return np.argsort(time, kind="stable").astype(np.int64, copy=False)
