@@ -11,14 +11,14 @@ _DESCENT_RADIUS_M = 0.03
 _DESCENT_SLOPE = 2.0
 
 
-def expert_action(scene: Scene, observation: Observation) -> NDArray[np.float64]:
+def expert_action(scene: Scene, observation: Observation, *, target: int) -> NDArray[np.float64]:
     """Displacement of the set-point, float64 [3] in metres, for the next control period.
 
-    Travels straight towards the asked block at the start's speed, high above the others, and
+    Travels straight towards block `target` at the start's speed, high above the others, and
     comes down on it in a cone. A function of what is there now alone, without a plan, so that
     every visited state shows what to do from it.
     """
-    goal = scene.block_positions()[scene.start.target]
+    goal = scene.block_positions()[target]
     tip = observation.state.astype(np.float64)
     offset = goal[:2] - tip[:2]
     distance = float(np.hypot(*offset))

@@ -60,5 +60,5 @@ def policy_actor(policy: Policy, start: Start, *, execute: int) -> Actor:
 
 
 def expert_actor(scene: Scene) -> Actor:
-    """The scripted expert, asked at every step."""
-    return lambda seen: expert_action(scene, seen)[None]
+    """The scripted expert, asked at every step; goes to the block that `scene.start` asks for."""
+    return lambda seen: expert_action(scene, seen, target=scene.start.target)[None]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,6 +142,6 @@ def write_episode(
             os.fsync(written.fileno())
         unfinished.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise SimulationError(f"cannot write {path}: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
