@@ -1,0 +1,138 @@
+"""The packets of a video stream, and which frame each one shows, found without decoding.
+
+Frame numbers are those of a plain decode of the file: 0 is the first frame such a decode puts out.
+They follow pts, so what a decode drops must be left out here too: packets that an edit list
+discards, alternate reference frames, and leading pictures before the first key frame.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from lake.errors import VideoError
+from lake.video_nal import is_clean_start, length_size
+
+_HIDDEN_VP8 = 0x10
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacketTable:
+    """One row per packet, in decode order.
+
+    Attributes:
+        pts, dts: int64 [P], in ticks of the stream's time base; dts equals pts where absent.
+        clean: bool [P], True where decoding can start (see `lake.video_nal`); always at row 0.
+        frame: int64 [P], number of the frame that the packet shows, -1 for none.
+        shown: int64 [F], row of the packet that holds each frame, in display order.
+        error: why demuxing ended early, "" where it did not.
+    """
+
+    pts: NDArray[np.int64]
+    dts: NDArray[np.int64]
+    clean: NDArray[np.bool_]
+    frame: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    error: str
+
+    def start_row(self, rows: NDArray[np.int64]) -> int:
+        """The last clean row from which every frame of `rows` decodes right.
+
+        That is a start that is neither decoded nor displayed after any of them: where a frame is
+        displayed before the key frame that precedes it (open GOP), the start is one key earlier.
+        """
+        starts = np.flatnonzero(self.clean[: rows.min() + 1])
+        fit = starts[self.pts[starts] <= self.pts[rows].min()]
+        return int(fit[-1]) if len(fit) else 0
+
+
+def read_table(path: Path, container: InputContainer, stream: VideoStream) -> PacketTable:
+    """Demux the stream once from where the container stands (its beginning).
+
+    Raises:
+        VideoError: packets without pts, with equal pts, or empty ones: such a file has no
+            unambiguous frame numbers.
+    """
+    codec = stream.codec.canonical_name
+    prefix = length_size(codec, stream.codec_context.extradata or b"")
+    pts: list[int] = []
+    dts: list[int] = []
+    clean: list[bool] = []
+    hidden: list[bool] = []
+    error = ""
+    try:
+        for packet in container.demux(stream):
+            if packet.size == 0 and packet.dts is None:
+                break  # the flush packet that ends every demux
+            if packet.is_corrupt:
+                error = f"packet {len(pts)} is incomplete"
+                break
+            at = packet.pts
+            if at is None or packet.size == 0:
+                what = "no pts" if at is None else "no bytes"
+                raise VideoError(
+                    f"{path}: packet {len(pts)} has {what}, so its frames cannot be numbered;"
+                    " rewrite the file (ffmpeg -fflags +genpts -i IN -c copy OUT.mp4) or re-encode"
+                )
+            pts.append(at)
+            dts.append(at if packet.dts is None else packet.dts)
+            clean.append(packet.is_keyframe and is_clean_start(codec, memoryview(packet), prefix))
+            hidden.append(
+                packet.is_discard or (codec == "vp8" and not memoryview(packet)[0] & _HIDDEN_VP8)
+            )
+    except av.error.FFmpegError as reason:
+        error = str(reason.strerror or reason)
+    starts, stamps = np.array(clean, np.bool_), np.array(pts, np.int64)
+    rows = _shown(path, stamps, starts, ~np.array(hidden, np.bool_))
+    starts[:1] = True  # nothing comes before: a whole decode starts here as well
+    frame = np.full(len(pts), -1, np.int64)
+    frame[rows] = np.arange(len(rows))
+    return PacketTable(
+        pts=stamps,
+        dts=np.array(dts, np.int64),
+        clean=starts,
+        frame=frame,
+        shown=rows,
+        error=error,
+    )
+
+
+def _shown(
+    path: Path, pts: NDArray[np.int64], clean: NDArray[np.bool_], shown: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """int64 [F]: rows of the packets that a plain decode shows, in display order.
+
+    Args:
+        path: the file.
+        pts, clean: int64 and bool [P].
+        shown: bool [P], False for packets known to be hidden; changed here.
+    """
+    order = np.argsort(pts, kind="stable")
+    twins = np.flatnonzero(np.diff(pts[order]) == 0)
+    if len(twins):
+        first, second = np.sort(order[twins[0] : twins[0] + 2])
+        raise VideoError(
+            f"{path}: packets {first} and {second} share pts {pts[first]}, so the frame shown then"
+            " is ambiguous; re-encode the file with distinct timestamps"
+        )
+    # What a decode drops at the beginning depends on the decoder: only there, ask it.
+    first_pts = pts[clean.argmax()] if clean.any() else pts.max(initial=0) + 1
+    doubtful = np.flatnonzero(shown & (pts < first_pts))
+    if len(doubtful):
+        shown[doubtful] = np.isin(pts[doubtful], _emitted_before(path, int(first_pts)))
+    return order[shown[order]]
+
+
+def _emitted_before(path: Path, pts: int) -> list[int]:
+    """The pts of the frames that a plain decode shows before `pts`."""
+    emitted: list[int] = []
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            if frame.pts is None or frame.pts >= pts:
+                break
+            emitted.append(frame.pts)
+    return emitted
