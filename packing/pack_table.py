@@ -1,0 +1,69 @@
+"""The `packs` table of an arrangement."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from packing.arrange import Arrangement
+from packing.errors import PlanError
+from packing.plan import PACKS_SCHEMA, PackShape
+from packing.spans import Int64s, Spans
+
+
+def pack_table(spans: Spans, arrangement: Arrangement, slots_per_step: int) -> pa.Table:
+    """One row per slot, columns as in `packing.plan`.
+
+    Raises:
+        PlanError: more than 2^31 - 1 planned occurrences; plan fewer epochs at a time.
+    """
+    packing = arrangement.packing
+    if len(packing.items) >= 1 << 31:
+        raise PlanError(
+            f"{len(packing.items)} planned spans: one plan holds fewer than 2^31; plan fewer epochs"
+        )
+    rows = np.arange(len(packing), dtype=np.int64)
+    offsets = pa.array(packing.offsets.astype(np.int32))
+
+    def column(values: NDArray[Any]) -> pa.ListArray:
+        return pa.ListArray.from_arrays(offsets, pa.array(values))
+
+    of_span = {
+        name: column(getattr(spans, name)[packing.items])
+        for name in PACKS_SCHEMA.names
+        if hasattr(spans, name) and name != "tokens"
+    }
+    return pa.table(
+        {
+            "pack": rows,
+            "epoch": arrangement.epoch.astype(np.int32),
+            "step": rows // slots_per_step,
+            "slot": (rows % slots_per_step).astype(np.int32),
+            "span_id": column(packing.items),
+            **of_span,
+            "tokens": packing.sum(spans.tokens).astype(np.int32),
+            "sum_sq": sum_of_squares(spans, arrangement),
+        },
+        schema=PACKS_SCHEMA,
+    )
+
+
+def sum_of_squares(spans: Spans, arrangement: Arrangement) -> Int64s:
+    """int64 [slots]: sum over the spans of each slot of their squared length."""
+    return arrangement.packing.sum(spans.tokens.astype(np.int64) ** 2)
+
+
+def pack_shape(spans: Spans, arrangement: Arrangement) -> PackShape:
+    """The most that any pack and any span holds."""
+    packing = arrangement.packing
+    return PackShape(
+        spans=int(packing.sizes.max()),
+        images=int(packing.sum(spans.images).max()),
+        states=int(packing.sum(spans.observed).max()),
+        action_queries=int(packing.sum(spans.action_tokens).max()),
+        prefix_tokens=int(packing.sum(spans.prefix_tokens).max()),
+        span_prefix_tokens=int(spans.prefix_tokens.max()),
+        span_action_tokens=int(spans.action_tokens.max()),
+        span_tokens=int(spans.tokens.max()),
+    )

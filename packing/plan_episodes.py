@@ -1,0 +1,293 @@
+"""What a plan must know of the episodes it is made of, read from a pinned lake in few requests."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lake.read_video import read_video_indexes
+from lake.spec import Spec
+from lake.store import Lake
+from lake.tables import VALID_SUFFIX
+from lake.take import take_rows
+from lake.visible import visible_episodes
+from packing.errors import PlanError
+from packing.layout import TokenLayout
+from packing.plan import EPISODES_SCHEMA, PlanSpec
+from packing.roles import resolve_roles
+from packing.spans import EpisodeSteps
+from packing.tokenizer import Tokenizer
+
+_COLUMNS: Final = (
+    *("episode_id", "spec_id", "dataset", "embodiment", "num_steps", "content_sha256", "features"),
+    *("cameras", "camera_frames", "camera_key_frames", "camera_missing_steps"),
+)
+_CHUNK: Final = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEpisodes:
+    """Episodes sorted by id, and the names that their numbers mean (each sorted as well).
+
+    Attributes:
+        table: the plan's `episodes` table.
+        steps: for span makers.
+        texts: distinct texts.
+        token_ids: of each text.
+        datasets, embodiments, cameras: names.
+        specs: state and action per spec.
+        gop_steps: typical distance of key frames in steps, 1 where there is no video.
+    """
+
+    table: pa.Table
+    steps: EpisodeSteps
+    texts: tuple[str, ...]
+    token_ids: tuple[tuple[int, ...], ...]
+    datasets: tuple[str, ...]
+    embodiments: tuple[str, ...]
+    cameras: tuple[str, ...]
+    specs: tuple[PlanSpec, ...]
+    gop_steps: int
+
+
+def read_plan_episodes(
+    lake: Lake,
+    episode_ids: Sequence[str],
+    *,
+    layout: TokenLayout,
+    tokenizer: Tokenizer,
+    state: Sequence[str] | None,
+    action: Sequence[str] | None,
+    cameras: Sequence[str] | None,
+) -> PlanEpisodes:
+    """Read what planning needs.
+
+    Args:
+        lake: pinned.
+        episode_ids: distinct ids; their order does not matter.
+        layout: what costs tokens, hence what must be there.
+        tokenizer: of the texts.
+        state: see `packing.roles.resolve_roles`.
+        action: see `packing.roles.resolve_roles`.
+        cameras: names to use, or None for all but depth.
+
+    Raises:
+        PlanError: an unknown id or camera, or features that are not there or not unique.
+    """
+    rows = _rows(lake, episode_ids)
+    spec_ids = sorted(set(rows["spec_id"].to_pylist()))
+    lake_specs = [lake.spec(spec_id) for spec_id in spec_ids]
+    specs = resolve_roles(
+        lake_specs,
+        state=state,
+        action=action,
+        state_needed=layout.state_tokens > 0,
+        action_needed=layout.action_tokens > 0,
+    )
+    spec = _index(rows["spec_id"], spec_ids)
+    _require_features(rows, spec, lake_specs, specs)
+    used = _used_cameras(lake_specs, rows, cameras) if layout.image_tokens else ()
+    present = [[used.index(c) for c in names if c in used] for names in rows["cameras"].to_pylist()]
+    num_steps = rows["num_steps"].to_numpy().astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(num_steps)]).astype(np.int64)
+    state_valid = _validity(lake, rows, spec, lake_specs, [s.state for s in specs], offsets)
+    action_valid = _validity(lake, rows, spec, lake_specs, [s.action for s in specs], offsets)
+    spoken = _texts(lake, rows["episode_id"])
+    texts = sorted(set(spoken))
+    token_ids = tuple(tokenizer.encode(text) for text in texts)
+    number = {text: index for index, text in enumerate(texts)}
+    text = np.array([number[t] for t in spoken], np.int32)
+    datasets, embodiments = (
+        tuple(sorted(set(rows[name].to_pylist()))) for name in ("dataset", "embodiment")
+    )
+    table = pa.table(
+        {
+            "episode_id": rows["episode_id"],
+            "content_sha256": rows["content_sha256"],
+            "address": rows["address"],
+            "spec": spec,
+            "dataset": _index(rows["dataset"], datasets),
+            "embodiment": _index(rows["embodiment"], embodiments),
+            "num_steps": rows["num_steps"],
+            "cameras": pa.array(present, pa.list_(pa.int16())),
+            "invalid_action_steps": _invalid_steps(action_valid, offsets),
+        },
+        schema=EPISODES_SCHEMA,
+    )
+    return PlanEpisodes(
+        table=table,
+        steps=EpisodeSteps(
+            episode_ids=tuple(rows["episode_id"].to_pylist()),
+            step_offsets=offsets,
+            frames=_frames(lake, rows, used, offsets),
+            state_valid=state_valid,
+            text=text,
+            text_tokens=np.array([len(ids) for ids in token_ids], np.int32)[text],
+        ),
+        texts=tuple(texts),
+        token_ids=token_ids,
+        datasets=datasets,
+        embodiments=embodiments,
+        cameras=used,
+        specs=specs,
+        gop_steps=_gop_steps(rows, used),
+    )
+
+
+def _rows(lake: Lake, episode_ids: Sequence[str]) -> pa.Table:
+    wanted = pa.array(episode_ids, pa.string())
+    if not len(wanted):
+        raise PlanError(f"{lake.uri}: no episode selected; a plan needs at least one")
+    if pc.count_distinct(wanted).as_py() != len(wanted):
+        raise PlanError("an episode id is given twice; weights are not expressed by repetition")
+    rows = visible_episodes(lake, _COLUMNS)
+    rows = rows.filter(pc.is_in(rows["episode_id"], value_set=wanted)).sort_by("episode_id")
+    if rows.num_rows != len(wanted):
+        missing = wanted.filter(pc.invert(pc.is_in(wanted, value_set=rows["episode_id"])))
+        raise PlanError(
+            f"{lake.uri}: {len(missing)} of {len(wanted)} episodes are not in the lake at the"
+            f" version read, first {missing[0]}; list them with `headrace sql`"
+        )
+    return rows.combine_chunks()
+
+
+def _index(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = pc.index_in(column, value_set=pa.array(names)).to_numpy()
+    return found.astype(np.int32)
+
+
+def _require_features(
+    rows: pa.Table, spec: NDArray[np.int32], specs: Sequence[Spec], chosen: Sequence[PlanSpec]
+) -> None:
+    needed = [
+        {lake_spec.feature(name).column for name in plan_spec.state + plan_spec.action}
+        for lake_spec, plan_spec in zip(specs, chosen, strict=True)
+    ]
+    lacking = [
+        (episode_id, sorted(needed[number].difference(there)))
+        for episode_id, number, there in zip(
+            rows["episode_id"].to_pylist(), spec.tolist(), rows["features"].to_pylist(), strict=True
+        )
+        if not needed[number].issubset(there)
+    ]
+    if lacking:
+        episode_id, names = lacking[0]
+        raise PlanError(
+            f"{len(lacking)} of {rows.num_rows} selected episodes were recorded without a chosen"
+            f" feature, first {episode_id}, which lacks {', '.join(names)}; leave them out of the"
+            " selection (the catalog's table `features` tells which), or choose other features"
+        )
+
+
+def _used_cameras(
+    specs: Sequence[Spec], rows: pa.Table, wanted: Sequence[str] | None
+) -> tuple[str, ...]:
+    there = set(pc.list_flatten(rows["cameras"]).to_pylist())
+    depth = {camera.name for spec in specs for camera in spec.cameras if camera.is_depth}
+    if wanted is None:
+        return tuple(sorted(there - depth))
+    if unknown := sorted(set(wanted) - there):
+        raise PlanError(
+            f"no selected episode has a camera {', '.join(unknown)}; there are:"
+            f" {', '.join(sorted(there)) or 'none'}"
+        )
+    return tuple(sorted(set(wanted)))
+
+
+def _frames(
+    lake: Lake, rows: pa.Table, used: tuple[str, ...], offsets: NDArray[np.int64]
+) -> NDArray[np.int16]:
+    """int16 [sum T]: cameras with a frame at each step; indexes are read only where one lacks."""
+    cameras = rows["cameras"].to_pylist()
+    present = np.array([sum(c in used for c in names) for names in cameras], np.int16)
+    frames = np.repeat(present, np.diff(offsets))
+    gaps = [
+        row
+        for row, (names, missing) in enumerate(
+            zip(cameras, rows["camera_missing_steps"].to_pylist(), strict=True)
+        )
+        if any(gap for name, gap in zip(names, missing, strict=True) if name in used)
+    ]
+    addresses = rows["address"].to_pylist()
+    for chunk in _chunks(gaps):
+        videos = read_video_indexes(lake, [addresses[row] for row in chunk])
+        for row, video in zip(chunk, videos, strict=True):
+            shown = [
+                video.cameras[name].step_to_frame >= 0 for name in cameras[row] if name in used
+            ]
+            frames[offsets[row] : offsets[row + 1]] = np.sum(shown, axis=0, dtype=np.int16)
+    return frames
+
+
+def _validity(
+    lake: Lake,
+    rows: pa.Table,
+    spec: NDArray[np.int32],
+    specs: Sequence[Spec],
+    features: Sequence[tuple[str, ...]],
+    offsets: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """The steps, bool [sum T], at which all `features` of the episode's spec are valid."""
+    valid = np.ones(offsets[-1], np.bool_)
+    stored = set(lake.dataset("trajectories").schema.names)
+    addresses = rows["address"].to_pylist()
+    for number, names in enumerate(features):
+        columns = [specs[number].feature(name).column + VALID_SUFFIX for name in names]
+        columns = [column for column in columns if column in stored]
+        if not columns:
+            continue
+        for chunk in _chunks(np.flatnonzero(spec == number).tolist()):
+            masks = take_rows(lake, [addresses[row] for row in chunk], columns)
+            for column in columns:
+                for row, mask in zip(chunk, masks[column], strict=True):
+                    if mask.is_valid:
+                        steps = mask.values.to_numpy(zero_copy_only=False)
+                        valid[offsets[row] : offsets[row + 1]] &= steps
+    return valid
+
+
+def _invalid_steps(valid: NDArray[np.bool_], offsets: NDArray[np.int64]) -> pa.ListArray:
+    """Steps of each episode that are not valid, list<int32>."""
+    at = np.flatnonzero(~valid)
+    bounds = np.searchsorted(at, offsets)
+    steps = at - np.repeat(offsets[:-1], np.diff(bounds))
+    return pa.ListArray.from_arrays(
+        pa.array(bounds.astype(np.int32)), pa.array(steps.astype(np.int32))
+    )
+
+
+def _texts(lake: Lake, episode_ids: pa.ChunkedArray) -> list[str]:
+    """Per episode its instruction, else its task, else the empty text."""
+    with lake.errors_named("read labels"):
+        labels = lake.dataset("episodes").to_table(columns=["episode_id", "task", "instruction"])
+    row = pc.index_in(episode_ids, value_set=labels["episode_id"].combine_chunks())
+    if row.null_count:
+        missing = episode_ids.filter(pc.is_null(row))[0]
+        raise PlanError(f"{lake.uri}: episode {missing} has no row in the table `episodes`")
+    text = pc.coalesce(labels["instruction"].take(row), labels["task"].take(row))
+    result: list[str] = pc.fill_null(text, "").to_pylist()
+    return result
+
+
+def _gop_steps(rows: pa.Table, used: tuple[str, ...]) -> int:
+    """Median over episodes and used cameras of frames per key frame."""
+    lengths = [
+        frames / keys
+        for names, all_frames, all_keys in zip(
+            rows["cameras"].to_pylist(),
+            rows["camera_frames"].to_pylist(),
+            rows["camera_key_frames"].to_pylist(),
+            strict=True,
+        )
+        for name, frames, keys in zip(names, all_frames, all_keys, strict=True)
+        if name in used and keys
+    ]
+    return max(1, round(sorted(lengths)[len(lengths) // 2])) if lengths else 1
+
+
+def _chunks(rows: list[int]) -> Iterator[list[int]]:
+    return (rows[at : at + _CHUNK] for at in range(0, len(rows), _CHUNK))

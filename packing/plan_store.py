@@ -1,0 +1,181 @@
+"""Plans in a lake: saved whole or not at all, and checked against their hash when loaded.
+
+A plan's tables are Lance datasets at `<lake>/plans/<hash>/{packs,episodes,texts}.lance`. The row in
+the lake's table `plans`, with the header, is written last: a plan without it does not exist, and
+saving it again completes it. Before that row, every table version that the plan was read from is
+tagged `plan-<hash>`, so that clean-up keeps what the plan's row addresses mean.
+"""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+
+from lake.errors import LakeError
+from lake.insert import insert_new
+from lake.store import Lake
+from lake.tables import STORAGE_VERSION, TABLES
+from packing.errors import PlanError
+from packing.plan import EPISODES_SCHEMA, PACKS_SCHEMA, TEXTS_SCHEMA, Plan, PlanHeader
+
+_SCHEMAS: Final = {"packs": PACKS_SCHEMA, "episodes": EPISODES_SCHEMA, "texts": TEXTS_SCHEMA}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MIN_PREFIX: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEntry:
+    """A saved plan as the registry knows it; `time_ns` is when it was saved."""
+
+    plan_hash: str
+    name: str
+    location: str
+    time_ns: int
+
+
+def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
+    """Save a plan; saving the same plan again changes nothing.
+
+    Args:
+        lake: the lake it was made from, not pinned.
+        plan: sealed (with its hash), as `make_plan` returns it.
+        name: to find it by; by default the first 12 digits of its hash.
+
+    Raises:
+        PlanError: the name belongs to another plan, or this plan has another name.
+        LakeError: the lake cannot be written.
+    """
+    name = plan.plan_hash[:12] if name is None else name
+    if not _NAME.fullmatch(name):
+        raise PlanError(f"plan name {name!r}: use letters, digits, '.', '_' and '-'")
+    if plan.content_hash() != plan.plan_hash:
+        raise PlanError(f"plan {plan.plan_hash or '(unsealed)'} is not what its hash says")
+    if (known := _claimed(lake, plan.plan_hash, name)) is not None:
+        return known
+    location = f"plans/{plan.plan_hash}"
+    for table in _SCHEMAS:
+        with lake.errors_named(f"save plan {name}"):
+            lance.write_dataset(
+                getattr(plan, table),
+                f"{lake.uri}/{location}/{table}.lance",
+                # What a killed save left behind is of the same content, or half of it.
+                mode="overwrite",
+                data_storage_version=STORAGE_VERSION,
+                storage_options=dict(lake.storage_options),
+            )
+    _tag(lake, plan.header)
+    row = {
+        "plan_hash": plan.plan_hash,
+        "name": name,
+        "selection_hash": plan.header.selection_hash,
+        "location": location,
+        "header_json": plan.header.to_json(),
+        "versions_json": json.dumps(dict(plan.header.versions), sort_keys=True),
+        "time_ns": time.time_ns(),
+    }
+    insert_new(lake, "plans", pa.Table.from_pylist([row], schema=TABLES["plans"]))
+    return _find(lake, plan.plan_hash)
+
+
+def list_plans(lake: Lake) -> list[PlanEntry]:
+    """All saved plans, oldest first."""
+    with lake.errors_named("read the plans"):
+        columns = ["plan_hash", "name", "location", "time_ns"]
+        rows = lake.latest("plans").to_table(columns=columns).to_pylist()
+    return sorted((PlanEntry(**row) for row in rows), key=lambda entry: entry.time_ns)
+
+
+def load_plan_header(lake: Lake, name_or_hash: str) -> PlanHeader:
+    """The header alone, without reading or verifying the tables.
+
+    Raises:
+        PlanError: unknown or ambiguous, or of another layout version.
+    """
+    return _header(lake, _find(lake, name_or_hash))
+
+
+def load_plan(lake: Lake, name_or_hash: str) -> Plan:
+    """A plan by its name, or by its hash or at least 8 first digits of it; verified.
+
+    Raises:
+        PlanError: unknown or ambiguous, of another layout version, unreadable, or not what its
+            hash says.
+    """
+    entry = _find(lake, name_or_hash)
+    header = _header(lake, entry)
+    tables: dict[str, pa.Table] = {}
+    for table, schema in _SCHEMAS.items():
+        try:
+            with lake.errors_named(f"read plan {entry.name}"):
+                stored = lance.dataset(
+                    f"{lake.uri}/{entry.location}/{table}.lance",
+                    storage_options=dict(lake.storage_options),
+                )
+                tables[table] = stored.to_table().cast(schema).combine_chunks()
+        except LakeError as error:
+            raise PlanError(
+                f"plan {entry.name}: its table {table} is unreadable: {error}"
+            ) from error
+    plan = Plan(header=header, **tables)
+    if header.plan_hash != entry.plan_hash or (found := plan.content_hash()) != entry.plan_hash:
+        raise PlanError(
+            f"plan {entry.name}: its content has hash {found[:16]}, the lake says"
+            f" {entry.plan_hash[:16]}: it was damaged or changed; make the plan again"
+        )
+    return plan
+
+
+def _header(lake: Lake, entry: PlanEntry) -> PlanHeader:
+    with lake.errors_named(f"read plan {entry.name}"):
+        rows = lake.latest("plans").to_table(
+            columns=["header_json"], filter=f"plan_hash = '{entry.plan_hash}'"
+        )
+    return PlanHeader.from_json(rows["header_json"][0].as_py())
+
+
+def _find(lake: Lake, name_or_hash: str) -> PlanEntry:
+    entries = list_plans(lake)
+    found = [entry for entry in entries if entry.name == name_or_hash]
+    if not found and len(name_or_hash) >= _MIN_PREFIX:
+        found = [entry for entry in entries if entry.plan_hash.startswith(name_or_hash)]
+    if not found:
+        known = ", ".join(entry.name for entry in entries) or "none"
+        raise PlanError(
+            f"{lake.uri}: no plan {name_or_hash!r}; there are: {known}. `headrace pack` makes one"
+        )
+    if len(found) > 1:
+        hashes = ", ".join(entry.plan_hash[:16] for entry in found)
+        raise PlanError(
+            f"{lake.uri}: {name_or_hash!r} means {len(found)} plans; use a hash: {hashes}"
+        )
+    return found[0]
+
+
+def _claimed(lake: Lake, plan_hash: str, name: str) -> PlanEntry | None:
+    """This plan where it is saved already; raises where hash or name mean something else."""
+    for entry in list_plans(lake):
+        if entry.plan_hash == plan_hash:
+            if entry.name != name and name != plan_hash[:12]:
+                raise PlanError(f"the same plan is saved as {entry.name!r} already; use that name")
+            return entry
+        if entry.name == name:
+            raise PlanError(
+                f"plan {name!r} is taken by another plan, hash {entry.plan_hash[:16]} (this one has"
+                f" {plan_hash[:16]}); choose another name"
+            )
+    return None
+
+
+def _tag(lake: Lake, header: PlanHeader) -> None:
+    """Tag the versions the plan pins; a tag that is there already is left as it is."""
+    tag = f"plan-{header.plan_hash}"
+    for table, version in header.versions.items():
+        with lake.errors_named(f"tag table {table}"):
+            dataset = lake.latest(table)
+            tags: dict[str, Any] = dataset.tags.list()
+            if tag not in tags:
+                dataset.tags.create(tag, version)
