@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from training.simulation.policies import Policy, policy_actor
-from training.simulation.rollout import RolloutResult, play
+from training.simulation.policies import Policy
+from training.simulation.rollout import RolloutResult, rollout
 from training.simulation.scene import Scene
 from training.simulation.task import Purpose, Start, instruction_for, sample_start
 from training.simulation.wilson import wilson_interval
@@ -81,7 +81,7 @@ def assess(
         seed: of the starts.
         purpose: `ASSESS` while developing, `EXAM` for the figure that is published.
         execute: actions of each chunk that are executed before the policy is asked again.
-        misinform: tell the policy the next colour and score the asked one all the same: a policy
+        misinform: tell the policy another colour and score the asked one all the same: a policy
             that hears its instruction falls to nothing, one that ignores it scores as before.
         keep: how many played episodes to return.
         progress: called after each episode.
@@ -97,8 +97,14 @@ def assess(
     samples: list[RolloutResult] = []
     for episode in range(episodes):
         start = sample_start(scene.config, purpose, seed, episode)
-        told = _misinformed(scene, start) if misinform else start
-        result = play(scene, start, policy_actor(policy, told, execute=execute))
+        result = rollout(
+            policy,
+            scene,
+            start,
+            seed=episode,
+            execute=execute,
+            instruction=_another_instruction(scene, start) if misinform else None,
+        )
         outcomes[start.instruction].append(replace(result, images={}))  # pictures are large
         if len(samples) < keep:
             samples.append(result)
@@ -124,7 +130,6 @@ def _score(results: list[RolloutResult]) -> Score:
     )
 
 
-def _misinformed(scene: Scene, start: Start) -> Start:
+def _another_instruction(scene: Scene, start: Start) -> str:
     colours = scene.config.colours
-    other = (start.target + 1) % len(colours)
-    return replace(start, target=other, instruction=instruction_for(colours[other]))
+    return instruction_for(colours[(start.target + 1) % len(colours)])

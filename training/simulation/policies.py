@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from training.simulation.expert import expert_action
 from training.simulation.scene import Observation, Scene
-from training.simulation.task import Start
 
 
 class Policy(Protocol):
     """What a trained policy offers at inference."""
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode; whatever the policy draws from now on follows from `seed`."""
 
     def act(
         self,
@@ -39,10 +41,14 @@ Actor = Callable[[Observation], NDArray[np.floating]]
 class RandomPolicy:
     """Moves each chunk in a random direction at the demonstrations' speed: the floor to beat."""
 
-    def __init__(self, seed: int, *, horizon: int = 8, reach_m: float = 0.024) -> None:
-        self._rng = np.random.default_rng(seed)
+    def __init__(self, *, horizon: int = 8, reach_m: float = 0.024) -> None:
+        self._rng = np.random.default_rng()
         self._shape = (horizon, 1)
         self._reach_m = reach_m
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode."""
+        self._rng = np.random.default_rng(seed)
 
     def act(
         self,
@@ -54,9 +60,9 @@ class RandomPolicy:
         return np.tile(self._rng.uniform(-self._reach_m, self._reach_m, 3), self._shape)
 
 
-def policy_actor(policy: Policy, start: Start, *, execute: int) -> Actor:
+def policy_actor(policy: Policy, instruction: str, *, execute: int) -> Actor:
     """Execute the first `execute` actions of each chunk the policy chooses, then ask again."""
-    return lambda seen: policy.act(seen.images, seen.state, start.instruction)[:execute]
+    return lambda seen: policy.act(seen.images, seen.state, instruction)[:execute]
 
 
 def expert_actor(scene: Scene) -> Actor:

@@ -82,6 +82,26 @@ def play(scene: Scene, start: Start, actor: Actor) -> RolloutResult:
     )
 
 
-def rollout(policy: Policy, scene: Scene, start: Start, *, execute: int = 6) -> RolloutResult:
-    """Let `policy` play one episode, executing `execute` actions of each chunk it chooses."""
-    return play(scene, start, policy_actor(policy, start, execute=execute))
+def rollout(
+    policy: Policy,
+    scene: Scene,
+    start: Start,
+    *,
+    seed: int,
+    execute: int = 6,
+    instruction: str | None = None,
+) -> RolloutResult:
+    """Let a policy play one episode.
+
+    Args:
+        policy: who acts.
+        scene: where.
+        start: from where, and which block counts.
+        seed: of what the policy draws.
+        execute: actions of each chunk that are executed before the policy is asked again.
+        instruction: what to tell the policy in place of the start's instruction.
+    """
+    policy.reset(seed)
+    told = start.instruction if instruction is None else instruction
+    actor = policy_actor(policy, told, execute=execute)
+    return play(scene, start, actor)

@@ -22,6 +22,9 @@ class Listener:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
 
+    def reset(self, seed: int) -> None:
+        pass
+
     def act(
         self, images: object, state: NDArray[np.float32], instruction: str
     ) -> NDArray[np.float64]:
@@ -53,9 +56,7 @@ def test_scores_of_a_policy_that_listens(blind_scene: Scene, heard: Assessment) 
 
 def test_random_policy_is_poor_and_repeatable(blind_scene: Scene) -> None:
     first, second = (
-        assess(
-            RandomPolicy(0), blind_scene, name="random", episodes=6, seed=0, purpose=Purpose.EXAM
-        )
+        assess(RandomPolicy(), blind_scene, name="random", episodes=6, seed=0, purpose=Purpose.EXAM)
         for _ in range(2)
     )
     assert first.total == second.total
@@ -65,7 +66,7 @@ def test_random_policy_is_poor_and_repeatable(blind_scene: Scene) -> None:
 
 def test_nothing_to_assess_is_refused(blind_scene: Scene) -> None:
     with pytest.raises(SimulationError, match="at least one episode"):
-        assess(RandomPolicy(0), blind_scene, name="random", episodes=0, seed=0)
+        assess(RandomPolicy(), blind_scene, name="random", episodes=0, seed=0)
 
 
 def test_an_evaluation_is_one_row_however_often_written(lake: Lake, heard: Assessment) -> None:
@@ -89,7 +90,7 @@ def test_pictures_with_and_without_cameras(
 ) -> None:
     blind, seen = tmp_path / "a" / "blind.png", tmp_path / "seen.png"
     save_rollout_picture(blind, heard.samples, title="paths")
-    random = assess(RandomPolicy(0), seeing_scene, name="random", episodes=1, seed=0, keep=1)
+    random = assess(RandomPolicy(), seeing_scene, name="random", episodes=1, seed=0, keep=1)
     save_rollout_picture(seen, random.samples)
     for path in (blind, seen):
         assert path.read_bytes().startswith(b"\x89PNG\r\n")

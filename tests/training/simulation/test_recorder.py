@@ -61,7 +61,7 @@ def test_without_cameras(tmp_path: Path) -> None:
 
 def test_a_rollout_is_recorded_with_its_outcome(tmp_path: Path, blind_scene: Scene) -> None:
     start = sample_start(blind_scene.config, Purpose.ASSESS, 0, 2)
-    result = rollout(RandomPolicy(3), blind_scene, start)
+    result = rollout(RandomPolicy(), blind_scene, start, seed=3)
     path = tmp_path / "episode_0.hdf5"
     origin: dict[str, str | int] = {"policy": "step_00000100", "purpose": "assess", "seed": 0}
     write_episode(path, result, blind_scene.config, origin=origin)

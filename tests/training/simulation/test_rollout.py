@@ -18,6 +18,10 @@ class Recorder:
         self.horizon = horizon
         self.asked: list[tuple[NDArray[np.float32], str]] = []
 
+    def reset(self, seed: int) -> None:
+        assert self.asked == []
+        self.seed = seed
+
     def act(
         self,
         images: Mapping[str, NDArray[np.uint8]],
@@ -37,7 +41,7 @@ def test_chunks_are_executed_to_the_agreed_length(
 ) -> None:
     policy = Recorder(horizon)
     start = sample_start(blind_scene.config, Purpose.ASSESS, 0, 0)
-    result = rollout(policy, blind_scene, start, execute=execute)
+    result = rollout(policy, blind_scene, start, seed=0, execute=execute)
     steps = blind_scene.config.max_steps
     assert result.steps == steps
     assert len(policy.asked) == -(-steps // executed)
@@ -50,7 +54,7 @@ def test_chunks_are_executed_to_the_agreed_length(
 
 def test_states_are_those_before_their_actions(blind_scene: Scene) -> None:
     start = sample_start(blind_scene.config, Purpose.ASSESS, 0, 1)
-    result = rollout(RandomPolicy(0), blind_scene, start)
+    result = rollout(RandomPolicy(), blind_scene, start, seed=0)
     np.testing.assert_allclose(result.states[0], start.tip, atol=1e-6)
     np.testing.assert_array_equal(result.velocities[0], np.zeros(3))
     assert result.success == (result.touched == start.target)
@@ -64,7 +68,7 @@ def test_chunks_of_other_shapes_are_refused(blind_scene: Scene, shape: tuple[int
 
     start = sample_start(blind_scene.config, Purpose.ASSESS, 0, 0)
     with pytest.raises(PolicyMismatchError):
-        rollout(Wrong(1), blind_scene, start)
+        rollout(Wrong(1), blind_scene, start, seed=0)
 
 
 def test_uneven_results_are_refused(blind_scene: Scene) -> None:
