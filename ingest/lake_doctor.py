@@ -1,0 +1,156 @@
+"""Verifying a lake: the ledger against the tables, and every stored byte against its checksum."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.source import Finding
+from lake.episode import CameraVideo, Episode, Provenance
+from lake.errors import LakeError
+from lake.ledger import ledger_rows, orphans
+from lake.read import Signals, read_signals
+from lake.read_video import ByteRange, read_ranges, read_video_indexes
+from lake.store import Lake
+from lake.take import take_rows
+from lake.video_runs import verify_packets
+from lake.visible import ADDRESS, visible_episodes
+
+# Signals are small next to video: several episodes per request, the packets of one at a time.
+_BATCH: Final = 16
+
+
+def _no_progress(done: int, total: int) -> None:
+    del done, total
+
+
+def check_lake(lake: Lake, *, progress: Callable[[int, int], None] = _no_progress) -> list[Finding]:
+    """Everything that is wrong with a lake.
+
+    Checked: each ledger row has its episode and each episode its labels, spec and statistics;
+    rows that no ledger row names; checksums of times, features, packet indexes and packets; the
+    content hash; frame maps against the steps.
+
+    Args:
+        lake: as seen by this handle.
+        progress: called with episodes verified and episodes in total.
+    """
+    visible = visible_episodes(lake, ("episode_id", "ingest_key", "spec_id"))
+    findings = [*_check_ledger(lake, visible), *_check_tables(lake, visible)]
+    ids, addresses = visible["episode_id"].to_pylist(), visible[ADDRESS].to_pylist()
+    for start in range(0, len(addresses), _BATCH):
+        batch = addresses[start : start + _BATCH]
+        findings += _check_content(lake, ids[start : start + _BATCH], batch)
+        progress(start + len(batch), len(addresses))
+    return findings
+
+
+def _check_ledger(lake: Lake, visible: pa.Table) -> Iterator[Finding]:
+    ledger = ledger_rows(lake)
+    lost = pc.invert(pc.is_in(ledger["ingest_key"], value_set=visible["ingest_key"]))
+    for row in ledger.filter(lost).to_pylist():
+        yield _finding(
+            "ledger-without-row",
+            "the ledger names this episode, but `trajectories` has no such row",
+            table="commits",
+            episode=row["episode_id"],
+        )
+    left = orphans(lake, ledger)
+    if left:
+        yield Finding(
+            severity="info",
+            reason="uncommitted-rows",
+            where="trajectories",
+            detail=f"{len(left)} episodes were written but not committed (a writer was stopped);"
+            " the same ingest again adopts them, nobody sees them until then",
+        )
+
+
+def _check_tables(lake: Lake, visible: pa.Table) -> Iterator[Finding]:
+    """Each visible episode has one label row, its spec and its statistics."""
+    ids = visible["episode_id"]
+    for table, reason in (("episodes", "no-labels"), ("stats", "no-stats")):
+        known = lake.dataset(table).to_table(columns=["episode_id"])["episode_id"]
+        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=known)))
+        for episode in missing.to_pylist():
+            yield _finding(reason, f"no row in `{table}`", table=table, episode=episode)
+    specs = lake.dataset("specs").to_table(columns=["spec_id"])["spec_id"]
+    without = visible.filter(pc.invert(pc.is_in(visible["spec_id"], value_set=specs)))
+    for row in without.to_pylist():
+        yield _finding(
+            "no-spec", f"spec {row['spec_id']} is missing", table="specs", episode=row["episode_id"]
+        )
+
+
+def _check_content(lake: Lake, ids: Sequence[str], addresses: Sequence[int]) -> Iterator[Finding]:
+    try:
+        signals = read_signals(lake, addresses)
+    except LakeError as error:
+        if len(addresses) == 1:
+            yield _finding("corrupt-data", str(error), table="trajectories", episode=ids[0])
+            return
+        # One bad episode must not hide the state of the others: look at each alone.
+        for episode, address in zip(ids, addresses, strict=True):
+            yield from _check_content(lake, [episode], [address])
+        return
+    for one in signals:
+        try:
+            yield from _check_episode(lake, one)
+        except LakeError as error:
+            yield _finding("corrupt-data", str(error), table="trajectories", episode=one.episode_id)
+
+
+def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
+    """Packets, frame maps and content hash of one episode; checksum errors are raised."""
+    videos = read_video_indexes(lake, [signals.address])[0]
+    ranges = [
+        ByteRange(signals.address, videos.base_offsets[name], index.num_bytes)
+        for name, index in videos.cameras.items()
+    ]
+    cameras: dict[str, CameraVideo] = {}
+    for (name, index), data in zip(videos.cameras.items(), read_ranges(lake, ranges), strict=True):
+        verify_packets(index, 0, data)
+        if len(index.step_to_frame) != signals.num_steps:
+            yield _finding(
+                "frame-map",
+                f"maps {len(index.step_to_frame)} steps of {signals.num_steps}",
+                table="trajectories",
+                episode=signals.episode_id,
+                stream=name,
+            )
+            return
+        cameras[name] = CameraVideo(index=index, payload=data)
+    row = take_rows(lake, [signals.address], ["content_sha256"]).to_pylist()[0]
+    episode = Episode(
+        episode_id=signals.episode_id,
+        ingest_key="",
+        source="",
+        dataset="",
+        embodiment="",
+        spec=signals.spec,
+        fps=None,
+        timestamps_ns=signals.timestamps_ns,
+        features=signals.features,
+        valid=signals.valid,
+        cameras=cameras,
+        provenance=Provenance(format="", files=(), locator="", reader=""),
+    )
+    if episode.content_sha256() != row["content_sha256"]:
+        yield _finding(
+            "content-hash",
+            "the stored content does not match its SHA-256",
+            table="trajectories",
+            episode=signals.episode_id,
+        )
+
+
+def _finding(reason: str, detail: str, *, table: str, episode: str, stream: str = "") -> Finding:
+    return Finding(
+        severity="error",
+        reason=reason,
+        where=table,
+        detail=detail,
+        episode=episode,
+        stream=stream,
+    )

@@ -1,0 +1,60 @@
+"""Options that `ingest`, `inspect` and `doctor` share."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from lake.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from ingest.source import SourceOptions
+
+Dataset: TypeAlias = Annotated[
+    str | None, typer.Option(help="Name of the dataset, in place of the folder's.")
+]
+Embodiment: TypeAlias = Annotated[
+    str | None, typer.Option(help="Robot type, in place of the recording's own.")
+]
+Rate: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--fps", min=0.001, help="Steps per second, for recordings that store no times."),
+]
+StorageOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="Option of the lake's object store, as Lance takes them; may be repeated.",
+    ),
+]
+
+
+class OptionError(HeadraceError):
+    """An option cannot be understood."""
+
+
+def source_options(
+    dataset: str | None,
+    embodiment: str | None,
+    fps: float | None,
+    images: Literal["h264", "png"] = "h264",
+) -> "SourceOptions":
+    """The user's choices as the readers take them."""
+    from ingest.source import SourceOptions
+
+    return SourceOptions(dataset=dataset, embodiment=embodiment, fps=fps, images=images)
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """Parse `KEY=VALUE` pairs.
+
+    Raises:
+        OptionError: a pair without `=`.
+    """
+    options = {}
+    for pair in pairs or []:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise OptionError(f"--storage-option {pair!r}: write KEY=VALUE")
+        options[key] = value
+    return options
