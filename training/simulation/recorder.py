@@ -65,8 +65,7 @@ def record(
     """
     if episodes < 1:
         raise SimulationError(f"record at least one episode, not {episodes}")
-    if any(out_dir.glob("episode_*.hdf5")):
-        raise SimulationError(f"{out_dir} already holds episodes; choose another folder")
+    require_empty(out_dir)
     files, lengths, successes = [], [], 0
     with Scene(config, cameras=cameras) as scene:
         for episode in range(episodes):
@@ -86,6 +85,16 @@ def record(
     return RecordReport(
         files=tuple(files), lengths=tuple(lengths), successes=successes, cameras=cameras
     )
+
+
+def require_empty(folder: Path) -> None:
+    """Refuse a folder that already holds episodes, so that no two recordings mix.
+
+    Raises:
+        SimulationError: it does.
+    """
+    if any(folder.glob("episode_*.hdf5")):
+        raise SimulationError(f"{folder} already holds episodes; choose another folder")
 
 
 def write_episode(

@@ -1,0 +1,106 @@
+"""A trained checkpoint on trial: beside a random policy, and beside itself told wrongly."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.checkpoint import latest_checkpoint, read_progress
+from training.policy import Policy
+from training.simulation.assess import Assessment, assess
+from training.simulation.errors import SimulationError
+from training.simulation.mjcf import CAMERAS
+from training.simulation.policies import RandomPolicy
+from training.simulation.rollout import RolloutResult
+from training.simulation.scene import Scene
+from training.simulation.task import Purpose, SceneConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Three assessments on the same starts.
+
+    Attributes:
+        checkpoint: folder of the checkpoint.
+        run_id: training run that made it.
+        trained: the checkpoint's policy.
+        misinformed: the same policy told another colour than the one that counts, or None where
+            that control was left out.
+        random: the random policy.
+    """
+
+    checkpoint: Path
+    run_id: str
+    trained: Assessment
+    misinformed: Assessment | None
+    random: Assessment
+
+    @property
+    def assessments(self) -> tuple[Assessment, ...]:
+        """All that were made, the trained policy first."""
+        control = () if self.misinformed is None else (self.misinformed,)
+        return (self.trained, *control, self.random)
+
+
+def try_checkpoint(
+    path: Path,
+    *,
+    episodes: int,
+    seed: int,
+    purpose: Purpose = Purpose.ASSESS,
+    execute: int = 6,
+    control: bool = True,
+    keep: int = 4,
+    config: SceneConfig | None = None,
+    progress: Callable[[str, RolloutResult], None] = lambda _name, _result: None,
+) -> Trial:
+    """Roll a checkpoint out beside its controls.
+
+    Args:
+        path: a checkpoint's folder, or the folder of a run (its latest checkpoint).
+        episodes: starts; every policy gets the same.
+        seed: of the starts.
+        purpose: `ASSESS` while developing, `EXAM` for the figure that is published.
+        execute: actions of each chunk that are executed before the policy is asked again.
+        control: also assess the policy told another colour.
+        keep: played episodes to keep in each assessment.
+        config: the scene; pictures must have the size the policy was trained on.
+        progress: called with the policy's name after each episode.
+
+    Raises:
+        CheckpointError: there is no usable checkpoint.
+        SimulationError: the policy was trained on a recording of something else.
+        RenderingUnavailableError: it needs cameras and no OpenGL context can be made.
+    """
+    folder = latest_checkpoint(path / "checkpoints") or path
+    policy = Policy.load(folder)
+    foreign = sorted(set(policy.spec.cameras) - set(CAMERAS))
+    if foreign or (policy.spec.state_dim, policy.spec.action_dim) != (3, 3):
+        raise SimulationError(
+            f"{folder} was not trained on this simulation: cameras"
+            f" {', '.join(policy.spec.cameras) or 'none'}, state of {policy.spec.state_dim} and"
+            f" action of {policy.spec.action_dim} elements; record one with headrace simulate"
+        )
+
+    def judge(who: Policy | RandomPolicy, scene: Scene, name: str, *, lie: bool) -> Assessment:
+        return assess(
+            who,
+            scene,
+            name=name,
+            episodes=episodes,
+            seed=seed,
+            purpose=purpose,
+            execute=execute,
+            misinform=lie,
+            keep=keep,
+            progress=lambda result: progress(name, result),
+        )
+
+    seen = policy.spec.cameras if policy.spec.layout.image_tokens else ()
+    with Scene(config, cameras=seen) as scene, Scene(config, cameras=()) as blind:
+        return Trial(
+            checkpoint=folder,
+            run_id=read_progress(folder).run_id,
+            trained=judge(policy, scene, folder.name, lie=False),
+            misinformed=judge(policy, scene, "told wrongly", lie=True) if control else None,
+            random=judge(RandomPolicy(), blind, "random", lie=False),
+        )
