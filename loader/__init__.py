@@ -1,1 +1,44 @@
-"""Streams packs from a lake: deterministic, elastic, exactly resumable."""
+"""The loader: a plan's packs, streamed from the lake as batches.
+
+Names are imported on first use, so that `import loader` costs nothing and needs no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loader.batch import Modality, PackedBatch
+    from loader.errors import BatchError, LoaderError, LoaderStateError, WorkerDiedError
+    from loader.metrics import LoaderMetrics
+    from loader.pack_loader import PackLoader
+    from loader.torch_face import PackDataset
+
+__all__ = [
+    "BatchError",
+    "LoaderError",
+    "LoaderMetrics",
+    "LoaderStateError",
+    "Modality",
+    "PackDataset",
+    "PackLoader",
+    "PackedBatch",
+    "WorkerDiedError",
+]
+
+_HOMES = {
+    "BatchError": "errors",
+    "LoaderError": "errors",
+    "LoaderMetrics": "metrics",
+    "LoaderStateError": "errors",
+    "Modality": "batch",
+    "PackDataset": "torch_face",
+    "PackLoader": "pack_loader",
+    "PackedBatch": "batch",
+    "WorkerDiedError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name means
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -4,7 +4,9 @@ A pair of `SOCK_SEQPACKET` sockets keeps message boundaries, carries memfds as S
 reads as ended when the other process is gone, however it died.
 """
 
+import contextlib
 import json
+import select
 import socket
 from array import array
 from typing import Any, Final, Self
@@ -32,7 +34,7 @@ class Channel:
 
         Raises:
             LoaderError: the message is larger than a packet may be.
-            BrokenPipeError: the other end is closed.
+            ConnectionError: the other end is closed.
         """
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) > _LARGEST:
@@ -40,8 +42,17 @@ class Channel:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         self._socket.sendmsg([data], rights)
 
-    def receive(self) -> tuple[dict[str, Any], tuple[int, ...]] | None:
-        """The next message with its file descriptors (now ours), or None at the end."""
+    def receive(
+        self, timeout_s: float | None = None
+    ) -> tuple[dict[str, Any], tuple[int, ...]] | None:
+        """The next message with its file descriptors (now ours), or None at the end.
+
+        Raises:
+            TimeoutError: no message within `timeout_s`.
+        """
+        # Polled, since a time-out of the socket would also end a send that waits for room.
+        if timeout_s is not None and not self._readable(timeout_s):
+            raise TimeoutError
         try:
             data, fds, _, _ = socket.recv_fds(self._socket, _LARGEST, _MOST_FDS)
         except ConnectionResetError:  # the other process died with unread messages of ours
@@ -51,10 +62,18 @@ class Channel:
         message: dict[str, Any] = json.loads(data)
         return message, tuple(fds)
 
-    def settimeout(self, seconds: float | None) -> None:
-        """Let `receive` raise TimeoutError after this time; None waits for ever."""
-        self._socket.settimeout(seconds)
+    def _readable(self, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
-    def close(self) -> None:
-        """Close this end; the other one reads the end."""
+    def close(self, *, shutdown: bool = True) -> None:
+        """Close this end; the other one reads the end.
+
+        Without `shutdown` only this process's descriptor goes: for a process that has inherited
+        the connection by a fork and must not end it.
+        """
+        if shutdown:
+            with contextlib.suppress(OSError):  # the other end is gone already
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

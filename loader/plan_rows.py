@@ -63,6 +63,7 @@ class PlanRows:
 
     Attributes:
         plan: the plan.
+        episode_id, content_sha256: Arrow columns [E].
         address: uint64 [E], row address of each episode at the pinned version.
         spec, dataset, embodiment: int32 [E], indices into the header's tuples.
     """
@@ -71,6 +72,7 @@ class PlanRows:
         self.plan = plan
         episodes = plan.episodes.combine_chunks()
         self.episode_id = episodes["episode_id"]
+        self.content_sha256 = episodes["content_sha256"]
         self.address: NDArray[np.uint64] = _numpy(episodes["address"])
         self.spec: Int32s = _numpy(episodes["spec"])
         self.dataset: Int32s = _numpy(episodes["dataset"])

@@ -23,18 +23,25 @@ class Buffer:
 
     Attributes:
         number: names it towards the consumer's process.
-        memory: uint8 [capacity].
+        pages: the memory.
         fd: its memfd where another process is to map it, else -1.
     """
 
     number: int
-    memory: NDArray[np.uint8]
+    pages: mmap.mmap
     fd: int
 
     @property
     def capacity(self) -> int:
         """Bytes it can hold."""
-        return len(self.memory)
+        return len(self.pages)
+
+    def memory(self) -> NDArray[np.uint8]:
+        """uint8 [capacity]: a new array on the memory, whose life tells that of one hand-out.
+
+        Views of it refer to it and not to the buffer, so it lives as long as any of them.
+        """
+        return np.frombuffer(self.pages, np.uint8)
 
 
 class BufferPool:
@@ -107,12 +114,10 @@ class BufferPool:
             self._drop(min(self._free.values(), key=lambda b: b.capacity).number)
         number, self._next = self._next, self._next + 1
         if not self._shared:
-            memory = mmap.mmap(-1, capacity)
-            return Buffer(number=number, memory=np.frombuffer(memory, np.uint8), fd=-1)
+            return Buffer(number=number, pages=mmap.mmap(-1, capacity), fd=-1)
         fd = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
         os.ftruncate(fd, capacity)
-        memory = mmap.mmap(fd, capacity)
-        return Buffer(number=number, memory=np.frombuffer(memory, np.uint8), fd=fd)
+        return Buffer(number=number, pages=mmap.mmap(fd, capacity), fd=fd)
 
     def _drop(self, number: int) -> None:
         buffer = self._free.pop(number)

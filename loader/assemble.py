@@ -1,0 +1,247 @@
+"""From plan rows, signals and a picture table to the arrays of a batch: a pure function.
+
+Everything but the pixels is computed here; pictures are decoded into the batch's buffer later, at
+the bucket and row that `Assembled.bucket` and `Assembled.bucket_row` name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.batch import IGNORED_LABEL, Modality
+from loader.episodes import EpisodeData
+from loader.images import ImageTable
+from loader.plan_rows import PackRow, PlanRows
+from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
+from loader.shape import BatchShape
+from packing.plan import PlanHeader
+from packing.tokenizer import IMAGE_ID, PAD_ID, STATE_ID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembled:
+    """All of a batch but its pixels.
+
+    Attributes:
+        arrays: the batch's array fields, images left out.
+        scalars: its other fields.
+        image_shapes: shape of each bucket.
+        bucket, bucket_row: int32 [I], where the i-th picture of the pack's table goes.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    scalars: Mapping[str, Any]
+    image_shapes: tuple[tuple[int, ...], ...]
+    bucket: NDArray[np.int32]
+    bucket_row: NDArray[np.int32]
+
+
+def assemble(
+    row: PackRow,
+    images: ImageTable,
+    episodes: Mapping[int, EpisodeData],
+    rows: PlanRows,
+    shape: BatchShape,
+) -> Assembled:
+    """Lay out one pack.
+
+    Args:
+        row: the spans.
+        images: their pictures, as `image_table` gives them.
+        episodes: plan episode -> its data, for every episode of the pack.
+        rows: the plan's tables.
+        shape: sizes of the plan's batches.
+    """
+    header = rows.plan.header
+    num_spans = len(row)
+    observed = row.observed
+    starts = starts_of(row.prefix_tokens)
+    cu_seqlens = segment_bounds(
+        row.prefix_tokens,
+        tokens=shape.tokens,
+        segments=shape.segments,
+        longest=shape.max_seqlen,
+    )
+    order, bucket, bucket_row, shapes = _buckets(images, shape)
+    image_first = starts[images.span] + images.nth * header.layout.image_tokens
+    image_tokens = ranges(image_first[order], header.layout.image_tokens)
+    text_first = starts + row.images * header.layout.image_tokens
+    state_tokens = _state_tokens(row, rows, text_first, header.layout.state_tokens)
+    cu_action = padded_sums(_queries(row, header), shape.segments)
+    query_span = np.repeat(np.arange(num_spans), np.diff(cu_action)[:num_spans])
+    query_nth = np.arange(len(query_span)) - cu_action[query_span]
+    actions, weights = _actions(row, episodes, rows, shape, header)
+    spec = rows.spec[row.episode]
+    action_mask = _dim_masks([s.action_size for s in header.specs], shape.action_size)[spec]
+    state_mask = _dim_masks([s.state_size for s in header.specs], shape.state_size)[spec]
+    arrays = {
+        **_tokens(row, rows, shape, cu_seqlens, text_first, image_tokens, state_tokens),
+        "cu_seqlens": cu_seqlens,
+        "image_span_ids": images.span[order],
+        "image_camera_ids": images.camera[order].astype(np.int16),
+        "image_step_index": images.step[order],
+        "image_token_index": image_tokens,
+        "cu_image_tokens": np.arange(len(images) + 1, dtype=np.int32) * header.layout.image_tokens,
+        "state": _states(row, episodes, shape),
+        "state_dim_mask": np.repeat(state_mask, observed, axis=0),
+        "state_token_index": state_tokens,
+        "cu_seqlens_state": padded_sums(observed, shape.segments),
+        "actions": actions,
+        "action_dim_mask": action_mask[query_span],
+        "action_position_ids": query_nth.astype(np.int64),
+        "action_loss_weights": weights,
+        "cu_seqlens_action": cu_action,
+        "kv_index": joint_index(cu_seqlens, cu_action, num_spans),
+        "cu_seqlens_kv": cu_seqlens + cu_action,
+        "embodiment_ids": padded(rows.embodiment[row.episode], shape.segments, np.int32),
+        "dataset_ids": padded(rows.dataset[row.episode], shape.segments, np.int32),
+        "stats_ids": padded(spec, shape.segments, np.int32),
+        "span_ids": padded(row.span_id, shape.segments, np.int64),
+        "episode_ids": padded(row.episode, shape.segments, np.int64),
+        "step_index": padded(row.action_start, shape.segments, np.int32),
+        "sample_weights": (np.arange(shape.segments) < num_spans).astype(np.float32),
+    }
+    sizes = np.asarray([s.action_size for s in header.specs], np.int64)[spec]
+    scalars = {
+        "image_format": shape.image_format,
+        "max_seqlen": shape.max_seqlen,
+        "max_seqlen_action": shape.max_seqlen_action,
+        "max_seqlen_kv": shape.max_seqlen_kv,
+        "num_spans": num_spans,
+        "num_items_in_batch": int((arrays["labels"] != IGNORED_LABEL).sum()),
+        "num_action_items": int(sizes[query_span][weights > 0].sum()),
+        "pack": row.pack,
+        "step": row.place.step,
+        "slot": row.place.slot,
+        "epoch": row.epoch,
+        "plan_hash": header.plan_hash,
+    }
+    return Assembled(
+        arrays=arrays, scalars=scalars, image_shapes=shapes, bucket=bucket, bucket_row=bucket_row
+    )
+
+
+def _tokens(
+    row: PackRow,
+    rows: PlanRows,
+    shape: BatchShape,
+    cu_seqlens: NDArray[np.int32],
+    text_first: NDArray[np.int64],
+    image_tokens: NDArray[np.int64],
+    state_tokens: NDArray[np.int64],
+) -> dict[str, NDArray[Any]]:
+    """The [T] arrays."""
+    lengths = np.diff(cu_seqlens)
+    segment = np.repeat(np.arange(shape.segments, dtype=np.int32), lengths)
+    used = int(cu_seqlens[len(row)])
+    input_ids = np.full(shape.tokens, PAD_ID, np.int64)
+    modality = np.full(shape.tokens, Modality.EXTRA, np.uint8)
+    modality[used:] = Modality.PAD
+    for span in range(len(row)):
+        ids = rows.text_ids(int(row.text[span]))
+        text = slice(text_first[span], text_first[span] + len(ids))
+        input_ids[text] = ids
+        modality[text] = Modality.TEXT
+    input_ids[image_tokens] = IMAGE_ID
+    modality[image_tokens] = Modality.IMAGE
+    input_ids[state_tokens] = STATE_ID
+    modality[state_tokens] = Modality.STATE
+    position = np.arange(shape.tokens, dtype=np.int64) - cu_seqlens[segment]
+    segment[used:] = shape.segments
+    return {
+        "input_ids": input_ids,
+        "position_ids": position,
+        "segment_ids": segment,
+        "token_modality": modality,
+        "labels": np.full(shape.tokens, IGNORED_LABEL, np.int64),
+        "loss_weights": np.zeros(shape.tokens, np.float32),
+    }
+
+
+def _state_tokens(
+    row: PackRow, rows: PlanRows, text_first: NDArray[np.int64], per_step: int
+) -> NDArray[np.int64]:
+    """int64 [M]: positions of the state tokens, after each span's text."""
+    text = np.asarray([len(rows.text_ids(int(text))) for text in row.text], np.int64)
+    first = text_first + text
+    count = row.observed * per_step
+    span = np.repeat(np.arange(len(row)), count)
+    nth = np.arange(len(span)) - starts_of(count)[span]
+    return first[span] + nth
+
+
+def _buckets(
+    images: ImageTable, shape: BatchShape
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], tuple[tuple[int, ...], ...]]:
+    """Order of pictures by bucket, and the bucket and row of each in the table's order."""
+    count = len(images)
+    if shape.image_size is not None:
+        row = np.arange(count, dtype=np.int32)
+        one = shape.bucket_shape(count, *shape.image_size)
+        return np.arange(count), np.zeros(count, np.int32), row, (one,)
+    sizes = [(stream.index.height, stream.index.width) for stream in images.streams]
+    known = sorted(set(sizes))
+    bucket_of = np.asarray([known.index(size) for size in sizes], np.int32)
+    bucket = bucket_of[images.stream]
+    order = np.argsort(bucket, kind="stable")
+    counts = np.bincount(bucket, minlength=len(known))
+    row = np.empty(count, np.int32)
+    row[order] = np.arange(count) - starts_of(counts)[bucket[order]]
+    shapes = tuple(shape.bucket_shape(int(n), *size) for n, size in zip(counts, known, strict=True))
+    return order, bucket, row, shapes
+
+
+def _states(
+    row: PackRow, episodes: Mapping[int, EpisodeData], shape: BatchShape
+) -> NDArray[np.float32]:
+    parts = [
+        episodes[episode].state[start:stop:stride]
+        for episode, start, stop, stride in zip(
+            row.episode.tolist(),
+            row.start.tolist(),
+            row.stop.tolist(),
+            row.stride.tolist(),
+            strict=True,
+        )
+    ]
+    return np.concatenate([np.empty((0, shape.state_size), np.float32), *parts])
+
+
+def _queries(row: PackRow, header: PlanHeader) -> NDArray[np.int32]:
+    """int32 [n]: action queries of each span, one per action step where the layout has actions."""
+    if header.layout.action_tokens == 0:
+        return np.zeros(len(row), np.int32)
+    return row.action_stop - row.action_start
+
+
+def _actions(
+    row: PackRow,
+    episodes: Mapping[int, EpisodeData],
+    rows: PlanRows,
+    shape: BatchShape,
+    header: PlanHeader,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """float32 [Q, Da] actions and float32 [Q] weights, 0 at invalid ones."""
+    parts = [np.empty((0, shape.action_size), np.float32)]
+    weights = [np.empty(0, np.float32)]
+    spans = zip(
+        row.episode.tolist(),
+        row.action_start.tolist(),
+        (row.action_start + _queries(row, header)).tolist(),
+        strict=True,
+    )
+    for episode, start, stop in spans:
+        parts.append(episodes[episode].action[start:stop])
+        weight = np.ones(stop - start, np.float32)
+        invalid = rows.invalid_action_steps(episode)
+        weight[invalid[(invalid >= start) & (invalid < stop)] - start] = 0
+        weights.append(weight)
+    return np.concatenate(parts), np.concatenate(weights)
+
+
+def _dim_masks(sizes: Sequence[int], size: int) -> NDArray[np.bool_]:
+    """Bool [specs, size]: dimensions that each spec has."""
+    return np.arange(size)[None, :] < np.asarray(sizes, np.int64).reshape(-1, 1)

@@ -1,0 +1,179 @@
+"""What a batch needs to know of an episode besides its pictures: signals, and where frames lie."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lake.read import Signals, read_signals
+from lake.read_video import EpisodeVideos, read_video_indexes
+from lake.store import Lake
+from lake.take import take_rows
+from lake.video_index import VideoIndex
+from loader.errors import LoaderError
+from loader.metrics import LoaderMetrics
+from loader.plan_rows import PlanRows
+from packing.plan import PlanSpec
+
+_REQUESTS_PER_LOAD: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CameraStream:
+    """One camera of one episode.
+
+    Attributes:
+        episode: row of the plan's episodes.
+        camera: index into the plan's cameras.
+        label: names episode and camera in messages.
+        address, base_offset: where its packets begin in the lake.
+        index: its packets.
+    """
+
+    episode: int
+    camera: int
+    label: str
+    address: int
+    base_offset: int
+    index: VideoIndex
+
+    @cached_property
+    def packet_offsets(self) -> NDArray[np.int64]:
+        """int64 [P+1]: see `VideoIndex.packet_offsets`."""
+        return self.index.packet_offsets()
+
+    @cached_property
+    def gop_of_frame(self) -> NDArray[np.int32]:
+        """int32 [F]: number of the group of pictures (key frame to key frame) of each frame."""
+        gop = np.cumsum(self.index.packet_key, dtype=np.int32) - 1
+        shown = self.index.packet_frame >= 0
+        frames = np.full(int(self.index.packet_frame.max()) + 1, -1, np.int32)
+        frames[self.index.packet_frame[shown]] = gop[shown]
+        return frames
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EpisodeData:
+    """One episode as batches read it.
+
+    Attributes:
+        state: float32 [T, Ds], the spec's state features side by side, then zeros.
+        action: float32 [T, Da], likewise; 0 at invalid steps, which the loss leaves out.
+        cameras: camera index of the plan -> stream, ascending.
+        nbytes: memory held, roughly.
+    """
+
+    state: NDArray[np.float32]
+    action: NDArray[np.float32]
+    cameras: Mapping[int, CameraStream]
+    nbytes: int
+
+
+class EpisodeCache:
+    """Episodes read for the plan, the least recently used ones dropped beyond `limit_bytes`.
+
+    What a caller still holds stays alive; the limit bounds what is kept for later.
+    """
+
+    def __init__(
+        self, lake: Lake, rows: PlanRows, *, limit_bytes: int, metrics: LoaderMetrics
+    ) -> None:
+        self._lake = lake
+        self._rows = rows
+        self._limit = limit_bytes
+        self._metrics = metrics
+        self._held: OrderedDict[int, EpisodeData] = OrderedDict()
+        self._bytes = 0
+        header = rows.plan.header
+        self._state_size = max((spec.state_size for spec in header.specs), default=0)
+        self._action_size = max((spec.action_size for spec in header.specs), default=0)
+        self._features = sorted({f for spec in header.specs for f in (*spec.state, *spec.action)})
+
+    def load(self, episodes: Iterable[int]) -> dict[int, EpisodeData]:
+        """The given episodes of the plan; all that are not held are read in one go.
+
+        Raises:
+            EpisodeNotFoundError: an episode was deleted from the lake.
+            CorruptDataError: stored values do not match their checksum.
+            LoaderError: the lake holds another episode there than the plan was made of.
+        """
+        wanted = list(dict.fromkeys(episodes))
+        missing = [episode for episode in wanted if episode not in self._held]
+        if missing:
+            self._read(missing)
+        found = {}
+        for episode in wanted:
+            self._held.move_to_end(episode)
+            found[episode] = self._held[episode]
+        while self._bytes > self._limit and len(self._held) > len(wanted):
+            _, dropped = self._held.popitem(last=False)
+            self._bytes -= dropped.nbytes
+        return found
+
+    def _read(self, episodes: Sequence[int]) -> None:
+        addresses = [int(self._rows.address[episode]) for episode in episodes]
+        signals = read_signals(self._lake, addresses, self._features)
+        videos = read_video_indexes(self._lake, addresses)
+        hashes = take_rows(self._lake, addresses, ["content_sha256"])["content_sha256"].to_pylist()
+        self._metrics.counts["requests"] += _REQUESTS_PER_LOAD
+        for episode, values, video, content in zip(episodes, signals, videos, hashes, strict=True):
+            planned = self._rows.episode_id[episode].as_py()
+            if (
+                values.episode_id != planned
+                or content != self._rows.content_sha256[episode].as_py()
+            ):
+                raise LoaderError(
+                    f"{self._lake.uri}: the plan's episode {planned} is not what lies at its"
+                    f" address (there is {values.episode_id}): the plan was made of another lake;"
+                    " make a plan of this one"
+                )
+            data = self._data(episode, values, video)
+            self._held[episode] = data
+            self._bytes += data.nbytes
+
+    def _data(self, episode: int, signals: Signals, videos: EpisodeVideos) -> EpisodeData:
+        header = self._rows.plan.header
+        spec: PlanSpec = header.specs[self._rows.spec[episode]]
+        state = _side_by_side(signals, spec.state, self._state_size)
+        action = _side_by_side(signals, spec.action, self._action_size)
+        action[self._rows.invalid_action_steps(episode)] = 0
+        cameras = {}
+        for camera in self._rows.cameras(episode).tolist():
+            name = header.cameras[camera]
+            if name not in videos.cameras:
+                raise LoaderError(
+                    f"episode {signals.episode_id}: the plan counts on camera {name}, the lake has"
+                    f" {', '.join(videos.cameras) or 'none'}; make the plan again"
+                )
+            cameras[camera] = CameraStream(
+                episode=episode,
+                camera=camera,
+                label=f"episode {signals.episode_id}, camera {name}",
+                address=signals.address,
+                base_offset=videos.base_offsets[name],
+                index=videos.cameras[name],
+            )
+        packets = sum(len(stream.index.packet_size) for stream in cameras.values())
+        nbytes = state.nbytes + action.nbytes + 48 * packets + 4096
+        return EpisodeData(state=state, action=action, cameras=cameras, nbytes=nbytes)
+
+
+def _side_by_side(signals: Signals, features: Sequence[str], size: int) -> NDArray[np.float32]:
+    """float32 [T, size]: features flattened per step, in order, zeros to the right."""
+    steps = signals.num_steps
+    out = np.zeros((steps, size), np.float32)
+    column = 0
+    for name in features:
+        if name not in signals.features:
+            raise LoaderError(
+                f"episode {signals.episode_id}: the plan counts on feature {name}, which the lake"
+                " does not have for it; make the plan again"
+            )
+        values = signals.features[name].reshape(steps, -1)
+        out[:, column : column + values.shape[1]] = values
+        column += values.shape[1]
+    return out

@@ -1,0 +1,163 @@
+"""Reading ahead: which packs come next, and the bytes that a window of them needs.
+
+A call to storage costs about a millisecond whatever is in it, so signals and frame indexes are read
+for a block of packs at a time, and the packets of a whole window of packs in one call.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lake.read_video import ByteRange, read_ranges
+from lake.store import Lake
+from lake.video_runs import DecodeRun, decode_runs
+from loader.cursor import Cursor
+from loader.episodes import CameraStream, EpisodeCache, EpisodeData
+from loader.images import ImageTable, image_table
+from loader.metrics import LoaderMetrics
+from loader.plan_rows import PackRow, PlanRows
+from loader.reuse import PackPictures, Reuse
+
+WINDOW_PACKS: Final = 8
+_LOOK_AHEAD_PACKS: Final = 64
+_LOOK_AHEAD_IMAGES: Final = 1 << 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComingPack:
+    """A pack whose signals and frame indexes are here."""
+
+    row: PackRow
+    episodes: Mapping[int, EpisodeData]
+    images: ImageTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchedRun:
+    """Packets of one decode run, read."""
+
+    stream: CameraStream
+    run: DecodeRun
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchedPack:
+    """A pack with all the bytes that it decodes."""
+
+    coming: ComingPack
+    pictures: PackPictures
+    runs: tuple[FetchedRun, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchLimits:
+    """Bytes that reading ahead may hold.
+
+    Attributes:
+        packet_bytes: packets of a window; a single pack may exceed it.
+        kept_frame_bytes: decoded frames kept for coming packs.
+        episode_bytes: signals and indexes of episodes kept for later.
+    """
+
+    packet_bytes: int
+    kept_frame_bytes: int
+    episode_bytes: int
+
+
+class Fetcher:
+    """Yields the packs of some blocks of positions with their bytes."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        rows: PlanRows,
+        cursor: Cursor,
+        limits: FetchLimits,
+        metrics: LoaderMetrics,
+    ) -> None:
+        self._lake = lake
+        self._rows = rows
+        self._cursor = cursor
+        self._limits = limits
+        self._metrics = metrics
+        self._cache = EpisodeCache(lake, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
+        self._reuse = Reuse(limits.kept_frame_bytes)
+        self._coming: deque[ComingPack] = deque()
+        self._coming_images = 0
+        # The look-ahead grows from one window, so that the first batch does not wait for it.
+        self._look_ahead = 0
+
+    def packs(self, blocks: Iterable[range]) -> Iterator[FetchedPack]:
+        """The packs at these positions, in order.
+
+        Raises:
+            LakeError, LoaderError: see `EpisodeCache.load`, `image_table`, `read_ranges`.
+        """
+        upcoming = iter(blocks)
+        while True:
+            with self._metrics.stage("plan"):
+                self._look(upcoming)
+            if not self._coming:
+                return
+            yield from self._window()
+
+    def _look(self, blocks: Iterator[range]) -> None:
+        """Learn of coming packs until the window and its look-ahead are known."""
+        while (
+            len(self._coming) < WINDOW_PACKS + self._look_ahead
+            and self._coming_images < _LOOK_AHEAD_IMAGES
+        ) or not self._coming:
+            block = next(blocks, None)
+            if block is None:
+                break
+            rows = self._rows.read([self._cursor.place(position) for position in block])
+            episodes = self._cache.load(e for row in rows for e in row.episode.tolist())
+            for row in rows:
+                ours = {episode: episodes[episode] for episode in row.episode.tolist()}
+                table = image_table(row, ours)
+                self._reuse.enter(row.place.position, table)
+                self._coming.append(ComingPack(row=row, episodes=ours, images=table))
+                self._coming_images += len(table)
+        self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), _LOOK_AHEAD_PACKS)
+
+    def _window(self) -> Iterator[FetchedPack]:
+        """Plan and read the next few packs."""
+        with self._metrics.stage("plan"):
+            planned: list[tuple[ComingPack, PackPictures, list[tuple[CameraStream, DecodeRun]]]]
+            planned = []
+            ranges: list[ByteRange] = []
+            held = 0
+            while self._coming and len(planned) < WINDOW_PACKS and held < self._limits.packet_bytes:
+                coming = self._coming.popleft()
+                self._coming_images -= len(coming.images)
+                pictures = self._reuse.plan(coming.images)
+                runs = [
+                    (stream, run)
+                    for stream, frames in pictures.decode.items()
+                    for run in decode_runs(stream.index, frames)
+                ]
+                wanted = [_byte_range(stream, run) for stream, run in runs]
+                held += sum(part.length for part in wanted)
+                ranges += wanted
+                planned.append((coming, pictures, runs))
+        with self._metrics.stage("fetch"):
+            parts = iter(read_ranges(self._lake, ranges))
+        if ranges:
+            self._metrics.counts["requests"] += 1
+        self._metrics.counts["bytes_read"] += held
+        for coming, pictures, runs in planned:
+            yield FetchedPack(
+                coming=coming,
+                pictures=pictures,
+                runs=tuple(
+                    FetchedRun(stream=stream, run=run, data=next(parts)) for stream, run in runs
+                ),
+            )
+
+
+def _byte_range(stream: CameraStream, run: DecodeRun) -> ByteRange:
+    offsets = stream.packet_offsets
+    first, stop = int(offsets[run.first_packet]), int(offsets[run.stop_packet])
+    return ByteRange(stream.address, stream.base_offset + first, stop - first)

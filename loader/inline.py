@@ -1,0 +1,48 @@
+"""The same stream without a decode process: for debugging, and where processes are unwelcome."""
+
+import weakref
+from collections import deque
+from collections.abc import Iterator
+
+from lake.store import Lake
+from loader.cursor import Cursor
+from loader.fetch import WINDOW_PACKS
+from loader.job import Job
+from loader.metrics import LoaderMetrics
+from loader.pool import BufferPool
+from loader.received import Received
+from loader.shape import BatchShape
+from loader.stream import split_bytes, stream_batches
+from packing.plan import Plan
+
+
+def inline_batches(
+    lake: Lake, plan: Plan, cursor: Cursor, job: Job, metrics: LoaderMetrics
+) -> Iterator[Received]:
+    """Batches of a job, decoded in the caller's thread when asked for."""
+    ahead_bytes, limits = split_bytes(job.buffer_bytes)
+    pool = BufferPool(ahead_bytes, shared=False)
+    released: deque[int] = deque()
+    filled_batches = stream_batches(
+        lake,
+        plan,
+        cursor,
+        cursor.blocks(job.first_step, WINDOW_PACKS),
+        shape=BatchShape.of(plan.header, job.image_size, job.image_format),
+        pool=pool,
+        limits=limits,
+        metrics=metrics,
+    )
+    for filled in filled_batches:
+        pool.taken(filled.buffer.number)
+        memory = filled.buffer.memory()
+        weakref.finalize(memory, released.append, filled.buffer.number).atexit = False
+        yield Received(
+            position=filled.place.position,
+            memory=memory,
+            spans=filled.spans,
+            steps=filled.steps,
+        )
+        del memory
+        while released:
+            pool.release(released.popleft())

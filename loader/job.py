@@ -1,0 +1,44 @@
+"""What a decode process is asked to do, as a message."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from loader.batch import ImageFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A share of one rank's packs.
+
+    Attributes:
+        lake_uri, storage_options: the lake; options cross the socket, never argv or environment.
+        rank, world_size, first_step: where the rank stands in the plan.
+        worker, num_workers: which blocks of the rank's packs are this process's.
+        buffer_bytes: bound of this process.
+        image_size: (height, width) or None.
+        image_format: see `PackedBatch.images`.
+    """
+
+    lake_uri: str
+    storage_options: Mapping[str, str]
+    rank: int
+    world_size: int
+    first_step: int
+    worker: int
+    num_workers: int
+    buffer_bytes: int
+    image_size: tuple[int, int] | None
+    image_format: ImageFormat
+
+    def to_message(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"job": asdict(self)}
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Inverse of `to_message`."""
+        fields: dict[str, Any] = dict(message["job"])
+        if fields["image_size"] is not None:
+            fields["image_size"] = tuple(fields["image_size"])
+        return cls(**fields)

@@ -1,0 +1,289 @@
+"""PackLoader: the packs of a plan, in the plan's order, as batches."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from catalog.selection import Selection
+from lake.store import Lake, open_lake
+from loader.batch import ImageFormat, PackedBatch
+from loader.child import DecodeProcess
+from loader.cursor import Cursor
+from loader.errors import LoaderError
+from loader.fetch import WINDOW_PACKS
+from loader.inline import inline_batches
+from loader.job import Job
+from loader.metrics import LoaderMetrics
+from loader.plan_wire import plan_to_memfd
+from loader.received import Received
+from loader.wire import read_batch
+from packing.layout import TokenLayout
+from packing.make_plan import make_plan
+from packing.plan import Plan
+from packing.plan_store import load_plan
+from packing.spans import SpanMaker
+from packing.window_spans import WindowSpans
+
+Process = Literal["child", "inline"]
+Framework = Literal["torch", "numpy"]
+
+_SMALLEST_BUFFER: Final = 1 << 20
+
+
+class PackLoader:
+    """Streams a rank's share of a plan, from `next_step` to the plan's end, over all its epochs.
+
+    Iterating gives one `PackedBatch` per pack; `batch.step` and `batch.slot` tell which. A rank
+    with several slots gets them as consecutive micro-batches of the step. What is streamed depends
+    on the plan alone: any world size, process mode and byte bound gives the same packs, bit for
+    bit.
+
+    The position moves when the last pack of a step is handed out, so a state saved after an
+    optimizer step resumes at the next one. Starting a new iteration ends the one before.
+
+    Args:
+        lake: a lake, or its URI.
+        plan: a plan, or the name or hash of one that the lake holds.
+        rank: of this process.
+        world_size: number of ranks, at most the plan's slots per step.
+        process: `child` decodes in a process of its own, ahead of the consumer; `inline` in the
+            caller's thread.
+        num_workers: decode processes; one keeps about one core busy.
+        buffer_bytes: bound of what this rank holds ahead of its consumer, in bytes, over all its
+            decode processes; a single pack above it still passes.
+        image_size: (height, width) to which pictures are resized, None to keep theirs.
+        image_format: `rgb` [I,3,h,w], or `yuv` [I,3h/2,w] to convert on the device.
+        framework: `torch` tensors or `numpy` arrays.
+
+    Raises:
+        LoaderError: an argument is not usable with this plan.
+        PlanError: the lake has no such plan, or it is damaged.
+        LakeError: the lake cannot be opened.
+    """
+
+    def __init__(
+        self,
+        lake: Lake | str | Path,
+        plan: Plan | str,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        process: Process = "child",
+        num_workers: int = 1,
+        buffer_bytes: int = 1 << 30,
+        image_size: tuple[int, int] | None = None,
+        image_format: ImageFormat = "rgb",
+        framework: Framework = "torch",
+    ) -> None:
+        _check(process, ("child", "inline"), "process")
+        _check(image_format, ("rgb", "yuv"), "image_format")
+        _check(framework, ("torch", "numpy"), "framework")
+        if num_workers < 1 or (process == "inline" and num_workers > 1):
+            raise LoaderError(
+                f"num_workers={num_workers} with process={process!r}: use 1, or more with 'child'"
+            )
+        if buffer_bytes < _SMALLEST_BUFFER:
+            raise LoaderError(f"buffer_bytes={buffer_bytes}: at least {_SMALLEST_BUFFER} is needed")
+        if image_size is not None and min(image_size) < 1:
+            raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
+        self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
+        self._plan = plan if isinstance(plan, Plan) else load_plan(self._lake, plan)
+        self._cursor = Cursor(
+            plan_hash=self._plan.plan_hash,
+            num_steps=self._plan.num_steps,
+            slots_per_step=self._plan.header.slots_per_step,
+            rank=rank,
+            world_size=world_size,
+        )
+        self._process = process
+        self._num_workers = num_workers
+        self._buffer_bytes = buffer_bytes
+        self._image_size = image_size
+        self._image_format = image_format
+        self._next_step = 0
+        self._running: Iterator[PackedBatch[Any]] | None = None
+        self.framework: Final = framework
+        self.metrics = LoaderMetrics()
+
+    @classmethod
+    def from_episodes(
+        cls,
+        lake: Lake | str | Path,
+        episodes: Selection | Sequence[str] | str | None = None,
+        *,
+        budget_tokens: int,
+        spans: SpanMaker | None = None,
+        layout: TokenLayout | None = None,
+        slots_per_step: int | None = None,
+        epochs: int = 1,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        **options: Any,  # noqa: ANN401  # those of the constructor, checked there
+    ) -> Self:
+        """Plan in memory first, then stream; nothing is written to the lake.
+
+        Args:
+            lake: a lake, or its URI.
+            episodes: what `make_plan` takes: a condition such as `"success and num_steps > 30"`,
+                ids, a selection, or None for all.
+            budget_tokens: tokens of a pack.
+            spans: windows with a horizon of 16 steps where not given.
+            layout: what costs tokens, the packing default where not given.
+            slots_per_step: packs of a step, one per rank where not given.
+            epochs: passes.
+            seed: of the plan.
+            rank: of this process.
+            world_size: number of ranks.
+            **options: keyword arguments of the constructor.
+
+        Raises:
+            PackingError: the plan cannot be made.
+        """
+        opened = lake if isinstance(lake, Lake) else open_lake(lake)
+        plan = make_plan(
+            opened,
+            episodes,
+            spans=spans or WindowSpans(horizon=16),
+            layout=layout,
+            budget_tokens=budget_tokens,
+            slots_per_step=slots_per_step or world_size,
+            epochs=epochs,
+            seed=seed,
+        )
+        return cls(opened, plan, rank, world_size, **options)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is streamed."""
+        return self._plan
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the whole plan."""
+        return self._cursor.num_steps
+
+    @property
+    def packs_per_step(self) -> int:
+        """Micro-batches of this rank (of every rank) per step."""
+        return self._cursor.packs_per_step
+
+    @property
+    def next_step(self) -> int:
+        """The first step that has not been handed out wholly."""
+        return self._next_step
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position: `plan_hash`, `next_step`, `layout_version`; alike on all ranks."""
+        return self._cursor.state(self._next_step)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, on any rank of any world size; ends a running iteration.
+
+        Raises:
+            LoaderStateError: the state is of another plan or layout.
+        """
+        next_step = self._cursor.next_step(state)
+        self.close()
+        self._next_step = next_step
+
+    def __iter__(self) -> Iterator[PackedBatch[Any]]:
+        self.close()
+        self.metrics = LoaderMetrics()
+        self._running = self._batches()
+        return self._running
+
+    def close(self) -> None:
+        """End the running iteration and its processes; batches handed out stay valid."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()  # type: ignore[attr-defined]  # it is the generator made in __iter__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _batches(self) -> Iterator[PackedBatch[Any]]:
+        metrics = self.metrics
+        begin = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            for received in self._received(stack, metrics):
+                place = self._cursor.place(received.position)
+                batch = self._wrap(received)
+                metrics.packs += 1
+                metrics.spans += received.spans
+                metrics.steps += received.steps
+                del received  # its memory is the consumer's alone from here on
+                metrics.elapsed_s = time.perf_counter() - begin
+                if place.last_of_step:
+                    self._next_step = place.step + 1
+                yield batch
+                del batch
+
+    def _received(self, stack: contextlib.ExitStack, metrics: LoaderMetrics) -> Iterator[Received]:
+        """Batches in the order of positions, from one process or several."""
+        workers = [self._job(worker) for worker in range(self._num_workers)]
+        if self._process == "inline":
+            sources = [inline_batches(self._lake, self._plan, self._cursor, workers[0], metrics)]
+        else:
+            plan_fd = plan_to_memfd(self._plan)
+            try:
+                children = [
+                    stack.enter_context(contextlib.closing(DecodeProcess(job, plan_fd)))
+                    for job in workers
+                ]
+            finally:
+                os.close(plan_fd)
+            sources = [child.batches(metrics) for child in children]
+        blocks = self._cursor.blocks(self._next_step, WINDOW_PACKS)
+        for number, block in enumerate(blocks):
+            source = sources[number % len(sources)]
+            for position in block:
+                begin = time.perf_counter()
+                received = next(source, None)
+                metrics.wait_s += time.perf_counter() - begin
+                if received is None or received.position != position:
+                    raise LoaderError(
+                        f"the stream broke at position {position}: got"
+                        f" {received.position if received else 'its end'}; please report this"
+                    )
+                yield received
+                del received
+
+    def _job(self, worker: int) -> Job:
+        return Job(
+            lake_uri=self._lake.uri,
+            storage_options=dict(self._lake.storage_options),
+            rank=self._cursor.rank,
+            world_size=self._cursor.world_size,
+            first_step=self._next_step,
+            worker=worker,
+            num_workers=self._num_workers,
+            buffer_bytes=self._buffer_bytes // self._num_workers,
+            image_size=self._image_size,
+            image_format=self._image_format,
+        )
+
+    def _wrap(self, received: Received) -> PackedBatch[Any]:
+        if self.framework == "numpy":
+            return read_batch(received.memory)
+        # Torch is imported where tensors are made, so that the package loads without it.
+        from loader.torch_face import torch_batch  # noqa: PLC0415
+
+        return torch_batch(received.memory)
+
+
+def _check(value: str, known: tuple[str, ...], name: str) -> None:
+    if value not in known:
+        raise LoaderError(f"{name}={value!r}: use one of {', '.join(known)}")

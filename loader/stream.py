@@ -1,0 +1,106 @@
+"""From positions to filled buffers: the one code path that both process modes run."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lake.store import Lake
+from loader.assemble import assemble
+from loader.cursor import Cursor, Place
+from loader.decode_frames import PictureDecoder
+from loader.fetch import FetchedPack, Fetcher, FetchLimits
+from loader.metrics import LoaderMetrics
+from loader.plan_rows import PlanRows
+from loader.pool import Buffer, BufferPool
+from loader.shape import BatchShape
+from loader.wire import Frame
+from packing.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A batch in a buffer of the pool; `steps` counts its observed steps."""
+
+    place: Place
+    buffer: Buffer
+    nbytes: int
+    spans: int
+    steps: int
+
+
+def split_bytes(buffer_bytes: int) -> tuple[int, FetchLimits]:
+    """Divide a rank's byte bound: half for batches ahead of the consumer, the rest for reading."""
+    eighth = buffer_bytes // 8
+    return 4 * eighth, FetchLimits(
+        packet_bytes=eighth, kept_frame_bytes=2 * eighth, episode_bytes=eighth
+    )
+
+
+def stream_batches(
+    lake: Lake,
+    plan: Plan,
+    cursor: Cursor,
+    blocks: Iterable[range],
+    *,
+    shape: BatchShape,
+    pool: BufferPool,
+    limits: FetchLimits,
+    metrics: LoaderMetrics,
+) -> Iterator[Filled]:
+    """Batches at the given positions, in order, each in a buffer acquired from the pool.
+
+    Raises:
+        LakeError, LoaderError: as `Fetcher.packs` and `PictureDecoder.decode` do; the stream
+            ends there.
+    """
+    rows = PlanRows(plan)
+    fetcher = Fetcher(lake.at(plan.header.versions), rows, cursor, limits, metrics)
+    decoder = PictureDecoder(shape, metrics)
+    for fetched in fetcher.packs(blocks):
+        yield _fill(fetched, rows, shape, pool, decoder, metrics)
+
+
+def _fill(
+    fetched: FetchedPack,
+    rows: PlanRows,
+    shape: BatchShape,
+    pool: BufferPool,
+    decoder: PictureDecoder,
+    metrics: LoaderMetrics,
+) -> Filled:
+    coming = fetched.coming
+    with metrics.stage("assemble"):
+        assembled = assemble(coming.row, coming.images, coming.episodes, rows, shape)
+        described: dict[str, tuple[str, tuple[int, ...]]] = {
+            name: (str(array.dtype), array.shape) for name, array in assembled.arrays.items()
+        }
+        buckets = [f"images.{number}" for number in range(len(assembled.image_shapes))]
+        for name, bucket in zip(buckets, assembled.image_shapes, strict=True):
+            described[name] = ("uint8", bucket)
+        frame = Frame.plan(assembled.scalars, described)
+    with metrics.stage("send"):
+        buffer = pool.acquire(frame.nbytes)
+    with metrics.stage("assemble"):
+        views = frame.views(buffer.memory())
+        for name, array in assembled.arrays.items():
+            views[name][...] = array
+    with metrics.stage("decode"):
+        pictures: list[NDArray[np.uint8]] = [views[name] for name in buckets]
+        decoder.decode(fetched, _destinations(assembled.bucket, assembled.bucket_row, pictures))
+    return Filled(
+        place=coming.row.place,
+        buffer=buffer,
+        nbytes=frame.nbytes,
+        spans=len(coming.row),
+        steps=int(coming.row.observed.sum()),
+    )
+
+
+def _destinations(
+    bucket: NDArray[np.int32], row: NDArray[np.int32], pictures: list[NDArray[Any]]
+) -> list[NDArray[np.uint8]]:
+    """The view of each picture of the pack's table."""
+    return [pictures[b][r] for b, r in zip(bucket.tolist(), row.tolist(), strict=True)]

@@ -1,0 +1,70 @@
+"""The consumer's face towards torch: tensors that share the batch's memory, and a dataset.
+
+The only module of the package that imports torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, get_worker_info
+
+from loader.batch import PackedBatch
+from loader.errors import LoaderError
+from loader.wire import ArrayPlace, Frame, batch_of
+
+if TYPE_CHECKING:
+    from loader.pack_loader import PackLoader
+
+
+def torch_batch(memory: NDArray[np.uint8]) -> PackedBatch[torch.Tensor]:
+    """The batch in a buffer as tensors that keep the buffer alive; nothing is copied.
+
+    Raises:
+        BatchError: see `loader.wire.Frame.parse`.
+    """
+    frame = Frame.parse(memory)
+    return batch_of(frame, {place.name: _tensor(memory, place) for place in frame.places})
+
+
+def _tensor(memory: NDArray[np.uint8], place: ArrayPlace) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, place.dtype)
+    if place.count == 0:  # torch.frombuffer refuses an empty range
+        return torch.empty(place.shape, dtype=dtype)
+    flat = torch.frombuffer(memory, dtype=dtype, count=place.count, offset=place.offset)
+    return flat.reshape(place.shape)
+
+
+class PackDataset(IterableDataset[PackedBatch[torch.Tensor]]):
+    """A `PackLoader` as a torch dataset, for trainers that want a DataLoader.
+
+    Use it with `DataLoader(dataset, batch_size=None)`: every item is a whole batch. It follows the
+    contract of torchdata's `StatefulDataLoader` (`state_dict`, `load_state_dict`). Decoding has
+    its own process, so `num_workers=0` is right; 1 works, more would each stream the whole plan
+    and are refused.
+    """
+
+    def __init__(self, loader: "PackLoader") -> None:
+        super().__init__()
+        if loader.framework != "torch":
+            raise LoaderError("PackDataset needs PackLoader(..., framework='torch')")
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[PackedBatch[torch.Tensor]]:
+        info = get_worker_info()
+        if info is not None and info.num_workers > 1:
+            raise LoaderError(
+                f"DataLoader(num_workers={info.num_workers}): every worker would stream the whole"
+                " plan; use num_workers=0 and PackLoader(num_workers=...) for more decode processes"
+            )
+        return iter(self._loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `PackLoader.state_dict`."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `PackLoader.load_state_dict`."""
+        self._loader.load_state_dict(state)
