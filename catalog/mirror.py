@@ -107,6 +107,8 @@ def apply(
                 "INSERT INTO mirror.fragments SELECT ?, unnest(?::BIGINT[]), unnest(?::VARCHAR[])",
                 [table, fresh, [after[f] for f in fresh]],
             )
+        if table == "trajectories" and (gone or fresh):
+            _find_doubled(connection, fresh)
         loaded += len(fresh)
         dropped += len(gone)
     connection.execute("DELETE FROM mirror.versions")
@@ -141,6 +143,22 @@ def _load(
         finally:
             connection.unregister("lake_rows")
     return int(counted[0]) if counted else 0
+
+
+def _find_doubled(connection: duckdb.DuckDBPyConnection, fresh: list[int]) -> None:
+    """Keep `mirror.doubled` true: only keys in it and in fresh fragments can have changed."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE suspects AS SELECT ingest_key FROM mirror.doubled"
+        " UNION SELECT ingest_key FROM mirror.trajectories"
+        " WHERE fragment IN (SELECT unnest(?::BIGINT[]))",
+        [fresh],
+    )
+    connection.execute("DELETE FROM mirror.doubled")
+    connection.execute(
+        "INSERT INTO mirror.doubled SELECT ingest_key, address FROM mirror.trajectories"
+        " SEMI JOIN suspects USING (ingest_key)"
+        " QUALIFY row_number() OVER (PARTITION BY ingest_key, commit_id ORDER BY address) > 1"
+    )
 
 
 def _key(fragment: lance.LanceFragment) -> str:

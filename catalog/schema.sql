@@ -56,11 +56,15 @@ CREATE TABLE mirror.evaluations (
 
 CREATE MACRO utc(ns) AS make_timestamp(ns // 1000);
 
+-- Rows that a store applied twice (the reply to a commit got lost): all copies but the first.
+CREATE TABLE mirror.doubled (ingest_key VARCHAR, address UBIGINT);
+
 -- Visible: the ledger row of the ingest key names the commit that wrote the row.
 CREATE VIEW mirror.visible AS
 SELECT t.*, c.time_ns AS ingested_ns
 FROM mirror.trajectories AS t
-JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.commit_id;
+JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.commit_id
+ANTI JOIN mirror.doubled AS d ON d.address = t.address;
 
 CREATE VIEW episodes AS
 SELECT
@@ -114,14 +118,16 @@ SELECT
     count(*) FILTER (success) AS successes, count(success) AS judged
 FROM episodes GROUP BY ALL;
 
+-- Sums of whole nanoseconds: a sum of floats would depend on the order of the rows.
 CREATE VIEW datasets AS
 SELECT
     dataset, count(*) AS episodes, sum(num_steps)::BIGINT AS steps,
-    sum(duration_s) / 3600 AS hours, sum(video_bytes)::BIGINT AS video_bytes,
+    sum(duration_ns) / 3.6e12 AS hours,
+    sum(coalesce(list_sum(camera_bytes), 0))::BIGINT AS video_bytes,
     list_sort(list(DISTINCT embodiment)) AS embodiments, list_sort(list(DISTINCT format)) AS formats,
     list_sort(list_distinct(flatten(list(cameras)))) AS cameras,
-    sum(num_findings)::BIGINT AS findings
-FROM episodes GROUP BY dataset;
+    sum(len(coalesce(findings, [])))::BIGINT AS findings
+FROM mirror.visible GROUP BY dataset;
 
 CREATE VIEW quarantine AS
 SELECT source, dataset, episode, stream, reason, detail, utc(time_ns) AS quarantined_at

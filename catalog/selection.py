@@ -50,32 +50,48 @@ class Selection:
         object.__setattr__(self, "hash", hashlib.sha256(text.encode()).hexdigest())
 
 
-def freeze_selection(lake: Lake, sql_or_predicate: str, *, name: str | None = None) -> Selection:
-    """Answer a query now, and keep the answer in the lake.
+def answer_selection(catalog: Catalog, sql_or_predicate: str, *, name: str = "") -> Selection:
+    """Answer a query now, without keeping the answer in the lake.
 
     Args:
-        lake: the lake; its catalog is refreshed first.
+        catalog: the catalog, as it is.
         sql_or_predicate: a query with an `episode_id` column (others are ignored, repeats count
             once), or a condition over `episodes` such as `success and num_steps > 30`.
+        name: by default the first 12 digits of the hash.
+
+    Raises:
+        SelectionError: nothing matches, there is no `episode_id`, or it names unknown episodes.
+        CatalogError: the SQL is wrong.
+    """
+    sql = as_query(sql_or_predicate)
+    selection = Selection(
+        name=name,
+        sql=sql,
+        episode_ids=_episode_ids(catalog, sql),
+        versions={table: catalog.versions[table] for table in _PINNED},
+    )
+    return selection if name else replace(selection, name=selection.hash[:12])
+
+
+def freeze_selection(lake: Lake, sql_or_predicate: str, *, name: str | None = None) -> Selection:
+    """Answer a query over the lake as it is now, and keep the answer in its table `selections`.
+
+    Args:
+        lake: an unpinned lake; its catalog is refreshed first.
+        sql_or_predicate: see `answer_selection`.
         name: name to find it by; by default the first 12 digits of its hash.
 
     Returns:
         The selection. Freezing the same answer again returns the one that is there.
 
     Raises:
-        SelectionError: nothing matches, the query has no `episode_id`, it names unknown episodes,
-            or the name belongs to another selection.
+        SelectionError: see `answer_selection`; or the name belongs to another selection.
         CatalogError: the SQL is wrong.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise SelectionError(f"selection name {name!r}: use letters, digits, '.', '_' and '-'")
     with Catalog(lake) as catalog:
-        sql = as_query(sql_or_predicate)
-        ids = _episode_ids(catalog, sql)
-        versions = {table: catalog.versions[table] for table in _PINNED}
-    selection = Selection(name=name or "", sql=sql, episode_ids=ids, versions=versions)
-    if name is None:
-        selection = replace(selection, name=selection.hash[:12])
+        selection = answer_selection(catalog, sql_or_predicate, name=name or "")
     return _store(lake, selection, named=name is not None)
 
 
@@ -111,8 +127,8 @@ def as_query(sql_or_predicate: str) -> str:
     try:
         duckdb.extract_statements(text)
     except duckdb.Error:
-        # The line break ends a comment that the condition may end with.
-        return f"SELECT episode_id FROM episodes WHERE ({text}\n)"  # noqa: S608 - sandboxed
+        end = "\n" if "--" in text else ""  # ends a comment that the condition may end with
+        return f"SELECT episode_id FROM episodes WHERE ({text}{end})"  # noqa: S608 - sandboxed
     return text
 
 

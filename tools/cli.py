@@ -19,6 +19,7 @@ _MODULES: Final = (
     "doctor",
     "sql",
     "select",
+    "label",
     "pack",
     "plan",
     "load",
