@@ -27,30 +27,13 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
-from torch.optim import Optimizer
 
 from training.distributed import Ranks, barrier
-from training.ema import Ema
 from training.errors import CheckpointError
-from training.model import PolicyModel
+from training.trained import Trained
 
 CHECKPOINT_VERSION: Final = 1
 _LATEST = "latest"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trained:
-    """What training changes.
-
-    Attributes:
-        policy: the model, not wrapped.
-        optimizer: over its parameters.
-        ema: averaged weights, where they are kept.
-    """
-
-    policy: PolicyModel
-    optimizer: Optimizer
-    ema: Ema | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +121,7 @@ def load_checkpoint(path: Path, trained: Trained, ranks: Ranks) -> None:
             f" {path.parent / _LATEST} at an older one, or train with the model it was made with"
         ) from error
     set_state_dict(
-        trained.policy,
+        trained.model,
         trained.optimizer,
         model_state_dict=state["model"],
         optim_state_dict=state["optimizer"],
@@ -186,7 +169,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def _state(trained: Trained, ranks: Ranks) -> dict[str, Any]:
-    model, optimizer = get_state_dict(trained.policy, trained.optimizer)
+    model, optimizer = get_state_dict(trained.model, trained.optimizer)
     state: dict[str, Any] = {
         "model": model,
         "optimizer": optimizer,
@@ -202,17 +185,16 @@ def _rng_key(ranks: Ranks) -> str:
 
 
 def _write_sidecars(folder: Path, trained: Trained, progress: Progress) -> None:
-    policy = trained.policy
     _write(folder / "trainer.json", {"version": CHECKPOINT_VERSION, **asdict(progress)})
     _write(
         folder / "policy.json",
         {
             "version": CHECKPOINT_VERSION,
-            "model": asdict(policy.config),
-            "spec": json.loads(policy.spec.to_json()),
+            "model": asdict(trained.config),
+            "spec": json.loads(trained.spec.to_json()),
         },
     )
-    weights = trained.ema.weights if trained.ema is not None else policy.state_dict()
+    weights = trained.ema.weights if trained.ema is not None else trained.model.state_dict()
     on_host = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     _sync(folder / "policy.safetensors", save(on_host))
 

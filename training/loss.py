@@ -5,6 +5,7 @@ A mean over each microbatch, averaged, would weight a value by how full its pack
 gradients are scaled once, before clipping.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -68,7 +69,7 @@ def scale_gradients(model: nn.Module, *, items: int, world_size: int) -> None:
             parameter.grad.mul_(scale)
 
 
-def sum_over_ranks(values: list[float], device: torch.device) -> list[float]:
+def sum_over_ranks(values: Sequence[float], device: torch.device) -> list[float]:
     """Sum each value over all ranks, in float64."""
     totals = torch.tensor(values, dtype=torch.float64, device=device)
     if dist.is_initialized():

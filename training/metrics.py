@@ -27,7 +27,7 @@ class StepMetrics:
         tokens, spans: prefix and action tokens of spans, and their number.
         padding_share: padding over all tokens of the plan's packs.
         step_s: wall time of the step with its data.
-        data_wait_share: part of it that the slowest rank waited for data.
+        data_wait_share: part of it that a rank waited for data, mean over ranks.
         tokens_per_s, spans_per_s: over all ranks.
         mfu: share of the devices' peak, None where the peak is not known (CPUs).
     """

@@ -78,8 +78,9 @@ class PolicyModel(nn.Module):
         self.expert = nn.ModuleList(ExpertLayer(config) for _ in range(config.layers))
         self.norm_out = nn.RMSNorm(expert, eps=1e-6)
         self.action_out = EmbodimentLinear(embodiments, expert, spec.action_dim)
-        for table in (self.embed, self.modality):
-            nn.init.normal_(table.weight, std=0.02 if table is self.modality else 1.0)
+        nn.init.normal_(self.modality.weight, std=0.02)
+        # The first prediction is close to no motion at all.
+        nn.init.normal_(self.action_out.weight, std=0.02)
 
     def forward(self, batch: PackedBatch[Tensor]) -> Prediction:
         """Velocity and its target at the flow time that the plan gives each span."""

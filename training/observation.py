@@ -139,6 +139,12 @@ def _check(
                 f"the policy knows no camera {name!r}; it was trained with:"
                 f" {', '.join(spec.cameras) or 'none'}"
             )
+        size = spec.image_size
+        if size is not None and picture.shape[:2] != (size, size):
+            raise ConfigError(
+                f"the picture of camera {name} is {picture.shape[1]}x{picture.shape[0]}, the"
+                f" policy was trained on {size}x{size}: resize it first"
+            )
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             raise ConfigError(
                 f"the picture of camera {name} is {picture.dtype}{list(picture.shape)}, expected"

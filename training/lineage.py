@@ -1,0 +1,95 @@
+"""The run's row in the lake: evaluation -> checkpoint -> run -> plan -> selection -> episodes."""
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from lake.insert import insert_new
+from lake.store import Lake
+from packing.plan import PlanHeader
+from training.config import TrainConfig
+from training.distributed import Ranks, barrier
+from training.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Identity of a run, kept in `run.json` of its folder over all resumes."""
+
+    run_id: str
+    plan_hash: str
+
+
+def enter_run(
+    lake: Lake,
+    header: PlanHeader,
+    out: Path,
+    config: TrainConfig,
+    ranks: Ranks,
+    *,
+    resume: Literal["auto", "never"],
+) -> Run:
+    """Open the run of a folder, or begin one; every rank calls this.
+
+    A new run gets a row in the lake's `runs` table. The row is keyed by the run's id and inserted
+    again at each start, which changes nothing unless a kill had come in between.
+
+    Raises:
+        CheckpointError: the folder holds a run of another plan, or any run while `resume` is
+            `never`, or a damaged `run.json`.
+    """
+    run = _read_run(out / "run.json", header.plan_hash)
+    if run is not None and resume == "never":
+        raise CheckpointError(
+            f"{out} already holds the run {run.run_id}: resume it, or use another --out"
+        )
+    barrier()  # all ranks have looked before the first one writes
+    if ranks.is_first:
+        run = run or _new_run(out, header.plan_hash)
+        _record(lake, run, header, out, config)
+    barrier()
+    run = _read_run(out / "run.json", header.plan_hash)
+    assert run is not None
+    return run
+
+
+def _read_run(path: Path, plan_hash: str) -> Run | None:
+    if not path.exists():
+        return None
+    try:
+        run = Run(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}; use another --out") from error
+    if run.plan_hash != plan_hash:
+        raise CheckpointError(
+            f"{path.parent} holds a run on plan {run.plan_hash}, not on {plan_hash}: use another"
+            " --out, or train with that plan"
+        )
+    return run
+
+
+def _new_run(out: Path, plan_hash: str) -> Run:
+    run = Run(run_id=uuid.uuid4().hex, plan_hash=plan_hash)
+    out.mkdir(parents=True, exist_ok=True)
+    partial = out / ".partial-run.json"
+    partial.write_text(json.dumps(asdict(run)) + "\n", encoding="utf-8")
+    partial.replace(out / "run.json")
+    return run
+
+
+def _record(lake: Lake, run: Run, header: PlanHeader, out: Path, config: TrainConfig) -> None:
+    row = {
+        "run_id": run.run_id,
+        "plan_hash": run.plan_hash,
+        "name": out.name,
+        "out_dir": str(out.resolve()),
+        "config_json": json.dumps(config.to_dict(), sort_keys=True),
+        "versions_json": json.dumps(dict(header.versions), sort_keys=True),
+        "time_ns": time.time_ns(),
+    }
+    insert_new(lake, "runs", pa.Table.from_pylist([row]))

@@ -1,0 +1,345 @@
+"""The training loop, whole.
+
+One optimizer step eats the S packs of one step of the plan, spread over the ranks. Each pack adds
+a sum to the gradients; they are averaged over ranks with the step's last pack, scaled to the
+global mean once, clipped, applied. Position, weights and record move together: after a kill the
+run goes on from its last checkpoint with the same batches, noise and bits.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from lake.store import Lake
+from loader.batch import PackedBatch
+from loader.pack_loader import PackLoader
+from packing.plan import Plan, PlanHeader
+from training.attention import attention_backend
+from training.checkpoint import (
+    Progress,
+    latest_checkpoint,
+    load_checkpoint,
+    read_progress,
+    save_checkpoint,
+)
+from training.config import ModelConfig, TrainConfig
+from training.distributed import Ranks, data_parallel, process_group
+from training.errors import ConfigError, NonFiniteLossError
+from training.flops import training_flops
+from training.lineage import enter_run
+from training.loss import PackedLoss, flow_matching_loss, scale_gradients, sum_over_ranks
+from training.metrics import StepMetrics, peak_flops
+from training.model import PolicyModel
+from training.policy_spec import PolicySpec
+from training.records import Records
+from training.schedule import learning_rate
+from training.sigterm import sigterm_flag
+from training.trained import Trained
+
+Batch = PackedBatch[Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a call of `train` did.
+
+    Attributes:
+        run_id: of the run, over all resumes.
+        steps: optimizer steps done in all.
+        total_steps: of the run.
+        resumed_from: step of the checkpoint it went on from, None for a fresh start.
+        checkpoint: the newest one.
+        last: metrics of the last step, None where there was nothing left to do.
+    """
+
+    run_id: str
+    steps: int
+    total_steps: int
+    resumed_from: int | None
+    checkpoint: Path
+    last: StepMetrics | None
+
+    @property
+    def finished(self) -> bool:
+        """False after SIGTERM: the same call goes on from the checkpoint."""
+        return self.steps == self.total_steps
+
+
+class Sums(NamedTuple):
+    """Totals of a step over all its packs and ranks."""
+
+    loss: float
+    action_values: float
+    tokens: float
+    spans: float
+    flops: float
+    wait_s: float
+    terminated: float
+
+
+def train(
+    lake: Lake,
+    plan: Plan,
+    out: Path,
+    config: TrainConfig,
+    *,
+    resume: Literal["auto", "never"] = "auto",
+    make_model: Callable[[ModelConfig, PolicySpec], nn.Module] = PolicyModel,
+    loss_of: PackedLoss = flow_matching_loss,
+    on_step: Callable[[StepMetrics, int], None] | None = None,
+) -> TrainResult:
+    """Train a policy on a plan; call it in every process that torchrun starts.
+
+    Writes into `out`: `run.json`, `metrics.jsonl`, `ledger/`, `checkpoints/`.
+
+    Args:
+        lake: that the plan was made of.
+        plan: what to eat.
+        out: folder of the run; where it holds a checkpoint, the run goes on from there.
+        config: sizes, schedule, intervals.
+        resume: `auto`, or `never` to refuse a folder that already holds a run.
+        make_model: the model to train; its forward is a `PackedModel`.
+        loss_of: sum of the loss over the action values of a batch.
+        on_step: called on the first rank with each step's metrics and the number of all steps.
+
+    Raises:
+        ConfigError: configuration and plan, or checkpoint, do not fit.
+        CheckpointError: a checkpoint cannot be read or written.
+        NonFiniteLossError: loss or gradients are NaN or infinite.
+        LoaderError: data cannot be read.
+    """
+    total_steps = _total_steps(config, plan)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    with process_group() as ranks, sigterm_flag() as terminated:
+        run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
+        torch.manual_seed(config.seed)
+        spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
+        model = make_model(config.model, spec).to(ranks.device)
+        trained = Trained.start(model, spec, config)
+        with _open_loader(lake, plan, config, ranks) as loader:
+            checkpoint = latest_checkpoint(out / "checkpoints")
+            resumed_from = _resume(checkpoint, trained, loader, ranks)
+            step, last, stop = resumed_from or 0, None, False
+            facts = {
+                "run_id": run.run_id,
+                "world_size": ranks.world_size,
+                "attention": attention_backend(ranks.device, torch.float32),
+                "config": config.to_dict(),
+            }
+            with Records(out, ranks, step, facts=facts, every=config.log_every) as records:
+                replicated = data_parallel(model, ranks)
+                steps = _steps(loader)
+                while step < total_steps and not stop:
+                    begin = time.perf_counter()
+                    packs = next(steps)
+                    wait_s = time.perf_counter() - begin
+                    losses = _backward(replicated, packs, loss_of, ranks)
+                    sums = _sum(
+                        model,
+                        packs,
+                        losses,
+                        ranks,
+                        wait_s=wait_s,
+                        terminated=terminated.is_set(),
+                    )
+                    scale_gradients(
+                        model, items=int(sums.action_values), world_size=ranks.world_size
+                    )
+                    grad_norm = float(
+                        clip_grad_norm_(model.parameters(), config.optimizer.clip_norm)
+                    )
+                    _require_finite(sums.loss, grad_norm, packs, losses, checkpoint)
+                    lr = learning_rate(step, total_steps=total_steps, config=config.optimizer)
+                    trained.update(lr)
+                    step += 1
+                    last = _metrics(
+                        sums,
+                        plan.header,
+                        ranks,
+                        step=step,
+                        epoch=packs[0].epoch,
+                        lr=lr,
+                        grad_norm=grad_norm,
+                        step_s=time.perf_counter() - begin,
+                    )
+                    records.step(packs, last)
+                    if on_step is not None and ranks.is_first:
+                        on_step(last, total_steps)
+                    stop = sums.terminated > 0
+                    if stop or step == total_steps or step % config.checkpoint.every_steps == 0:
+                        checkpoint = save_checkpoint(
+                            out / "checkpoints",
+                            trained,
+                            Progress(
+                                step=step,
+                                world_size=ranks.world_size,
+                                run_id=run.run_id,
+                                plan_hash=plan.plan_hash,
+                                versions=dict(plan.header.versions),
+                                loader=loader.state_dict(),
+                                config=config.to_dict(),
+                            ),
+                            ranks,
+                            keep=config.checkpoint.keep,
+                        )
+    assert checkpoint is not None
+    return TrainResult(
+        run_id=run.run_id,
+        steps=step,
+        total_steps=total_steps,
+        resumed_from=resumed_from,
+        checkpoint=checkpoint,
+        last=last,
+    )
+
+
+def _total_steps(config: TrainConfig, plan: Plan) -> int:
+    total = plan.num_steps if config.steps is None else config.steps
+    if total > plan.num_steps:
+        raise ConfigError(
+            f"{total} steps asked for, plan {plan.plan_hash} has {plan.num_steps}: make a plan of"
+            " more epochs (headrace pack --epochs), or ask for fewer steps"
+        )
+    return total
+
+
+def _open_loader(lake: Lake, plan: Plan, config: TrainConfig, ranks: Ranks) -> PackLoader:
+    size = config.loader.image_size
+    return PackLoader(
+        lake,
+        plan,
+        ranks.rank,
+        ranks.world_size,
+        process=config.loader.process,
+        buffer_bytes=config.loader.buffer_mb << 20,
+        image_size=None if size is None else (size, size),
+    )
+
+
+def _resume(
+    checkpoint: Path | None, trained: Trained, loader: PackLoader, ranks: Ranks
+) -> int | None:
+    """Put weights and position back; the step to go on from, None without a checkpoint."""
+    if checkpoint is None:
+        return None
+    progress = read_progress(checkpoint)
+    load_checkpoint(checkpoint, trained, ranks)
+    loader.load_state_dict(progress.loader)
+    return progress.step
+
+
+def _steps(loader: PackLoader) -> Iterator[list[Batch]]:
+    """This rank's packs, step by step. Pad tokens stay behind: eager code pays for each."""
+    packs: list[Batch] = []
+    for batch in loader:
+        packs.append(batch.trimmed())
+        if len(packs) == loader.packs_per_step:
+            yield packs
+            packs = []
+
+
+def _backward(
+    model: nn.Module, packs: Sequence[Batch], loss_of: PackedLoss, ranks: Ranks
+) -> list[float]:
+    """Add the gradients of all packs; loss sum of each."""
+    losses = []
+    for number, pack in enumerate(packs):
+        on_device = pack.to(ranks.device, non_blocking=True)
+        waits = number < len(packs) - 1  # for the step's last pack, which averages over ranks
+        with (
+            model.no_sync()
+            if waits and isinstance(model, DistributedDataParallel)
+            else nullcontext()
+        ):
+            loss = loss_of(model(on_device), on_device)
+            torch.autograd.backward(loss)
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
+
+
+def _sum(
+    model: nn.Module,
+    packs: Sequence[Batch],
+    losses: Sequence[float],
+    ranks: Ranks,
+    *,
+    wait_s: float,
+    terminated: bool,
+) -> Sums:
+    """What this rank adds to a step's totals, and the totals."""
+    mine = Sums(
+        loss=sum(losses),
+        action_values=sum(pack.num_action_items for pack in packs),
+        tokens=sum(pack.num_tokens + len(pack.actions) for pack in packs),
+        spans=sum(pack.num_spans for pack in packs),
+        # A model of the user's own has no estimate, and no MFU.
+        flops=sum(training_flops(model, pack) for pack in packs)
+        if isinstance(model, PolicyModel)
+        else 0.0,
+        wait_s=wait_s,
+        terminated=float(terminated),
+    )
+    return Sums(*sum_over_ranks(mine, ranks.device))
+
+
+def _require_finite(
+    loss: float,
+    grad_norm: float,
+    packs: Sequence[Batch],
+    losses: Sequence[float],
+    checkpoint: Path | None,
+) -> None:
+    """All ranks see the same sums, so all raise; the weights have not been touched."""
+    if math.isfinite(loss) and math.isfinite(grad_norm):
+        return
+    where = ", ".join(
+        f"slot {pack.slot} (first spans {pack.span_ids[: min(pack.num_spans, 4)].tolist()})"
+        for pack, value in zip(packs, losses, strict=True)
+        if not math.isfinite(value)
+    )
+    raise NonFiniteLossError(
+        f"step {packs[0].step}: the loss is {loss}, the gradient norm {grad_norm}"
+        f" (on this rank: {where or 'all losses are finite'}); the weights are those of the step"
+        f" before, the last checkpoint is {checkpoint or 'none yet'}: lower optimizer.lr, or look"
+        " at these spans' episodes with headrace doctor, and resume"
+    )
+
+
+def _metrics(
+    sums: Sums,
+    header: PlanHeader,
+    ranks: Ranks,
+    *,
+    step: int,
+    epoch: int,
+    lr: float,
+    grad_norm: float,
+    step_s: float,
+) -> StepMetrics:
+    peak = peak_flops(ranks.device)
+    return StepMetrics(
+        step=step,
+        epoch=epoch,
+        loss=sums.loss / max(sums.action_values, 1),
+        lr=lr,
+        grad_norm=grad_norm,
+        action_values=int(sums.action_values),
+        tokens=int(sums.tokens),
+        spans=int(sums.spans),
+        padding_share=1.0 - sums.tokens / (header.budget_tokens * header.slots_per_step),
+        step_s=step_s,
+        data_wait_share=sums.wait_s / ranks.world_size / step_s,
+        tokens_per_s=sums.tokens / step_s,
+        spans_per_s=sums.spans / step_s,
+        mfu=sums.flops / step_s / (peak * ranks.world_size) if peak and sums.flops else None,
+    )
