@@ -95,9 +95,11 @@ def _decoded(
     """Every frame the decoder puts out for a run; a frame's pts is its packet's ordinal."""
     at = 0
     ordinals = index.packet_frame[run.first_packet : run.stop_packet].tolist()
-    for size, ordinal in zip(sizes, ordinals, strict=True):
+    keys = index.packet_key[run.first_packet : run.stop_packet].tolist()
+    for size, ordinal, key in zip(sizes, ordinals, keys, strict=True):
         packet = av.Packet(view[at : at + size])  # type: ignore[arg-type]  # any buffer will do
         packet.pts = ordinal
+        packet.is_keyframe = key  # without it the PNG decoder blends with the picture before
         at += size
         yield from decoder.decode(packet)
     yield from decoder.decode(None)

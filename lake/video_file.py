@@ -176,7 +176,8 @@ def _ordinals(frame: NDArray[np.int64], first_frame: int, num_frames: int) -> ND
 
     Args:
         frame: int64 [P], the frame of the file that each packet shows, -1 for none.
-        first_frame, num_frames: the cut.
+        first_frame: first frame of the cut.
+        num_frames: frames of the cut.
     """
     ordinals = frame - first_frame
     outside = (frame < 0) | (ordinals >= num_frames)

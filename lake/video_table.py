@@ -108,7 +108,8 @@ def _shown(
 
     Args:
         path: the file.
-        pts, clean: int64 and bool [P].
+        pts: int64 [P].
+        clean: bool [P].
         shown: bool [P], False for packets known to be hidden; changed here.
     """
     order = np.argsort(pts, kind="stable")
