@@ -59,14 +59,7 @@ def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
     location = f"plans/{plan.plan_hash}"
     for table in _SCHEMAS:
         with lake.errors_named(f"save plan {name}"):
-            lance.write_dataset(
-                getattr(plan, table),
-                f"{lake.uri}/{location}/{table}.lance",
-                # What a killed save left behind is of the same content, or half of it.
-                mode="overwrite",
-                data_storage_version=STORAGE_VERSION,
-                storage_options=dict(lake.storage_options),
-            )
+            _write(lake, getattr(plan, table), f"{lake.uri}/{location}/{table}.lance")
     _tag(lake, plan.header)
     row = {
         "plan_hash": plan.plan_hash,
@@ -78,7 +71,7 @@ def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
         "time_ns": time.time_ns(),
     }
     insert_new(lake, "plans", pa.Table.from_pylist([row], schema=TABLES["plans"]))
-    return _find(lake, plan.plan_hash)
+    return find_plan(lake, plan.plan_hash)
 
 
 def list_plans(lake: Lake) -> list[PlanEntry]:
@@ -95,7 +88,7 @@ def load_plan_header(lake: Lake, name_or_hash: str) -> PlanHeader:
     Raises:
         PlanError: unknown or ambiguous, or of another layout version.
     """
-    return _header(lake, _find(lake, name_or_hash))
+    return _header(lake, find_plan(lake, name_or_hash))
 
 
 def load_plan(lake: Lake, name_or_hash: str) -> Plan:
@@ -105,7 +98,7 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
         PlanError: unknown or ambiguous, of another layout version, unreadable, or not what its
             hash says.
     """
-    entry = _find(lake, name_or_hash)
+    entry = find_plan(lake, name_or_hash)
     header = _header(lake, entry)
     tables: dict[str, pa.Table] = {}
     for table, schema in _SCHEMAS.items():
@@ -137,7 +130,12 @@ def _header(lake: Lake, entry: PlanEntry) -> PlanHeader:
     return PlanHeader.from_json(rows["header_json"][0].as_py())
 
 
-def _find(lake: Lake, name_or_hash: str) -> PlanEntry:
+def find_plan(lake: Lake, name_or_hash: str) -> PlanEntry:
+    """The registry's entry of a plan, by name, hash or at least 8 first digits of the hash.
+
+    Raises:
+        PlanError: unknown or ambiguous.
+    """
     entries = list_plans(lake)
     found = [entry for entry in entries if entry.name == name_or_hash]
     if not found and len(name_or_hash) >= _MIN_PREFIX:
@@ -170,8 +168,27 @@ def _claimed(lake: Lake, plan_hash: str, name: str) -> PlanEntry | None:
     return None
 
 
+def _write(lake: Lake, table: pa.Table, uri: str) -> None:
+    options = dict(lake.storage_options)
+    try:
+        lance.write_dataset(
+            table, uri, data_storage_version=STORAGE_VERSION, storage_options=options
+        )
+    except OSError as error:
+        if "already exists" not in str(error):
+            raise
+        # Left behind by a save that was killed: the same content, by the hash in its path.
+        lance.write_dataset(
+            table,
+            uri,
+            mode="overwrite",
+            data_storage_version=STORAGE_VERSION,
+            storage_options=options,
+        )
+
+
 def _tag(lake: Lake, header: PlanHeader) -> None:
-    """Tag the versions the plan pins; a tag that is there already is left as it is."""
+    """Tag the versions that the plan pins."""
     tag = f"plan-{header.plan_hash}"
     for table, version in header.versions.items():
         with lake.errors_named(f"tag table {table}"):
@@ -179,3 +196,6 @@ def _tag(lake: Lake, header: PlanHeader) -> None:
             tags: dict[str, Any] = dataset.tags.list()
             if tag not in tags:
                 dataset.tags.create(tag, version)
+            elif tags[tag]["version"] != version:
+                # Of a save that was killed, made from other versions of the same content.
+                dataset.tags.update(tag, version)

@@ -1,0 +1,102 @@
+"""A plan at a glance: fill, balance, shares of the datasets, and length bias of the packs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from packing.errors import PackingError
+from packing.packs import Packing
+from packing.plan import Plan
+from packing.seeded import STREAM_REFERENCE, permutation
+from packing.spans import Spans
+from packing.verify import plan_packing, source_spans
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Write a picture of the plan; the suffix of `path` decides the format (png, svg, pdf).
+
+    Raises:
+        PackingError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `sim`, and slow to import
+    except ImportError as error:
+        raise PackingError(
+            "a picture needs matplotlib, which is not installed: pip install 'headrace[sim]'"
+        ) from error
+    spans, packing = source_spans(plan), plan_packing(plan)
+    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    (fill, cost), (share, bias) = figure.subplots(2, 2)
+    _draw_fill(fill, plan, spans, packing)
+    _draw_balance(cost, plan, spans, packing)
+    _draw_shares(share, plan)
+    _draw_bias(bias, plan, spans, packing)
+    header = plan.header
+    figure.suptitle(
+        f"plan {header.plan_hash[:12]}: {header.num_spans} {header.span_maker['kind']} spans,"
+        f" {header.epochs} epochs, {header.num_steps} steps of {header.slots_per_step} packs of"
+        f" {header.budget_tokens} tokens"
+    )
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise PackingError(f"{path}: the picture cannot be written: {error}") from error
+
+
+def _draw_fill(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:
+    fill = packing.sum(spans.tokens)[packing.sizes > 0] / plan.header.budget_tokens
+    axes.hist(fill * 100, bins=50, color="tab:blue")
+    axes.set_yscale("log")
+    axes.set_title(
+        f"Fill of packs: padding {plan.header.quality.padding:.2%},"
+        f" packs / bound {plan.header.certificate.packs_over_bound:.4f}"
+    )
+    axes.set_xlabel("tokens of the budget used, %")
+    axes.set_ylabel("packs")
+
+
+def _draw_balance(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:
+    slots = plan.header.slots_per_step
+    squares = packing.sum(spans.tokens.astype(np.int64) ** 2)
+    cost = plan.header.settings.cost_units(packing.sum(spans.tokens), squares).reshape(-1, slots)
+    mean = np.sort(cost.mean(axis=1))[::-1]
+    top = cost.max(axis=1)[np.argsort(-cost.mean(axis=1), kind="stable")]
+    unit = max(float(mean.mean()), 1.0)
+    axes.plot(top / unit, label="costliest pack", color="tab:red", linewidth=1)
+    axes.plot(mean / unit, label="mean pack", color="tab:blue", linewidth=1)
+    ratio = plan.header.quality.max_over_mean.get(slots, 1.0)
+    axes.set_title(f"Balance: max / mean over {slots} ranks {ratio:.4f}")
+    axes.set_xlabel("steps, costliest first")
+    axes.set_ylabel("cost, mean = 1")
+    axes.legend()
+
+
+def _draw_shares(axes: "Axes", plan: Plan) -> None:
+    audit = plan.header.audit
+    total = max(1, sum(source.tokens for source in audit))
+    names = [source.dataset for source in audit]
+    axes.barh(names, [100 * source.tokens / total for source in audit], 0.5, color="tab:green")
+    axes.set_ylim(-0.75, len(names) - 0.25)
+    axes.set_title(
+        f"Tokens by dataset: {plan.header.quality.tokens_over_padded:.1%} of padded rows"
+    )
+    axes.set_xlabel("share of all tokens, %")
+
+
+def _draw_bias(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:
+    sizes = packing.sizes[packing.sizes > 0]
+    ours = packing.sum(spans.tokens)[packing.sizes > 0] / sizes
+    shuffled = packing.items[permutation(len(packing.items), plan.header.seed, STREAM_REFERENCE)]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    random = np.add.reduceat(spans.tokens[shuffled].astype(np.int64), starts) / sizes
+    bins = np.linspace(min(ours.min(), random.min()), max(ours.max(), random.max()) + 1e-9, 50)
+    axes.hist(random, bins=bins.tolist(), color="0.7", label="filled at random")
+    axes.hist(ours, bins=bins.tolist(), histtype="step", color="tab:blue", label="this plan")
+    axes.set_title(f"Length bias: variance over random {plan.header.quality.bias_over_random:.2f}")
+    axes.set_xlabel("mean span length of a pack, tokens")
+    axes.set_ylabel("packs")
+    axes.legend()

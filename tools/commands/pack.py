@@ -1,0 +1,236 @@
+"""`headrace pack`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lake.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from packing.layout import TokenLayout
+    from packing.plan import Plan
+    from packing.spans import SpanMaker
+
+_PADDING_WORTH_ADVICE = 0.01
+
+
+class PackOptionError(HeadraceError):
+    """Options of `headrace pack` that do not go together."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("pack")(pack)
+
+
+def pack(
+    lake: Annotated[str, typer.Argument(help="Path or URI of the lake.")],
+    episodes: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[EPISODES]",
+            help="A selection's name, or a condition over episodes; none takes every episode.",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the plan.")] = None,
+    spans: Annotated[
+        Literal["window", "trajectory"], typer.Option(help="What is packed.")
+    ] = "window",
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Window: action steps. [default: 16]")
+    ] = None,
+    history: Annotated[
+        int | None, typer.Option(min=1, help="Window: observed steps. [default: 1]")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Window: steps from one to the next. [default: 1]")
+    ] = None,
+    history_stride: Annotated[
+        int | None, typer.Option(min=1, help="Window: steps between observations. [default: 1]")
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trajectory: split above. [default: what fits into a pack]"),
+    ] = None,
+    observe_every: Annotated[
+        int | None, typer.Option(min=1, help="Trajectory: observe each N-th step. [default: 1]")
+    ] = None,
+    budget_tokens: Annotated[int, typer.Option(help="Tokens of a pack, a multiple of 128.")] = 8192,
+    slots: Annotated[
+        int, typer.Option(help="Packs of a training step over all ranks: the most ranks.")
+    ] = 8,
+    epochs: Annotated[int, typer.Option(help="Passes, each freshly packed.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    packer: Annotated[
+        Literal["shuffle-fill", "bfd"],
+        typer.Option(help="bfd is tighter, and gathers spans of like length."),
+    ] = "shuffle-fill",
+    look_ahead: Annotated[int, typer.Option(help="Spans from which a pack is closed.")] = 1024,
+    open_runs: Annotated[
+        int, typer.Option(help="Runs drawn from at once: more is better shuffled.")
+    ] = 256,
+    run_length: Annotated[
+        int | None, typer.Option(help="Windows of a run. [default: near 8, aligned to key frames]")
+    ] = None,
+    balance_window_steps: Annotated[
+        int, typer.Option(help="Steps among which packs of like cost are gathered.")
+    ] = 32,
+    d_model: Annotated[int, typer.Option(help="Width of the model, for its cost.")] = 1024,
+    max_images: Annotated[int | None, typer.Option(help="Cap on images of a pack.")] = None,
+    max_action_queries: Annotated[
+        int | None, typer.Option(help="Cap on action tokens of a pack.")
+    ] = None,
+    max_spans: Annotated[int | None, typer.Option(help="Cap on spans of a pack.")] = None,
+    layout: Annotated[
+        Path | None, typer.Option(help="JSON file with a token layout; the options below win.")
+    ] = None,
+    image_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of an image. [default: 16]")
+    ] = None,
+    state_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of a state. [default: 1]")
+    ] = None,
+    action_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of an action step. [default: 1]")
+    ] = None,
+    extra_tokens: Annotated[
+        int | None, typer.Option(help="Further tokens of a span. [default: 0]")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="Feature fed as state, a+b to concatenate; repeat for alternatives."),
+    ] = None,
+    action: Annotated[
+        list[str] | None, typer.Option(help="Feature fed as action, in the same way.")
+    ] = None,
+    camera: Annotated[
+        list[str] | None, typer.Option(help="Camera to use; repeat. [default: all but depth]")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+) -> None:
+    """Plan what every training step consumes, and save the plan in the lake.
+
+    Prints padding with its certificate, balance, shuffle quality, savings and the audit.
+
+    Example: headrace pack robots.lake "success and num_steps > 30" --name mix --horizon 16
+    """
+    from rich.console import Console
+
+    from lake import open_lake
+    from packing.make_plan import make_plan
+    from packing.plan_picture import draw_plan
+    from packing.plan_store import save_plan
+    from tools.commands.plan_report import print_plan, print_plan_json
+
+    window = {
+        "horizon": horizon,
+        "history": history,
+        "stride": stride,
+        "history_stride": history_stride,
+    }
+    trajectory = {"max_steps": max_steps, "observe_every": observe_every}
+    tokens = {
+        "image_tokens": image_tokens,
+        "state_tokens": state_tokens,
+        "action_tokens": action_tokens,
+        "extra_tokens": extra_tokens,
+    }
+    maker = _span_maker(spans, window, trajectory)
+    opened = open_lake(lake)
+    with Console(stderr=True).status("planning"):
+        plan = make_plan(
+            opened,
+            episodes,
+            spans=maker,
+            layout=_layout(layout, tokens),
+            budget_tokens=budget_tokens,
+            slots_per_step=slots,
+            epochs=epochs,
+            seed=seed,
+            packer=packer,
+            look_ahead=look_ahead,
+            open_runs=open_runs,
+            run_length=run_length,
+            balance_window_steps=balance_window_steps,
+            d_model=d_model,
+            max_images=max_images,
+            max_action_queries=max_action_queries,
+            max_spans=max_spans,
+            state=_alternatives(state),
+            action=_alternatives(action),
+            cameras=camera,
+        )
+        entry = save_plan(opened, plan, name)
+    if picture is not None:
+        draw_plan(plan, picture)
+    if as_json:
+        print_plan_json(entry, plan.header)
+        return
+    print_plan(entry, plan.header)
+    _advise(plan)
+
+
+def _span_maker(
+    kind: str, window: dict[str, int | None], trajectory: dict[str, int | None]
+) -> "SpanMaker":
+    from packing.trajectory_spans import TrajectorySpans
+    from packing.window_spans import WindowSpans
+
+    ours, others = (window, trajectory) if kind == "window" else (trajectory, window)
+    foreign = [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
+    if foreign:
+        raise PackOptionError(f"{', '.join(foreign)}: not an option of --spans {kind}")
+    given: dict[str, Any] = {name: value for name, value in ours.items() if value is not None}
+    if kind == "window":
+        return WindowSpans(**{"horizon": 16, **given})
+    return TrajectorySpans(**given)
+
+
+def _layout(file: Path | None, tokens: dict[str, int | None]) -> "TokenLayout":
+    from dataclasses import replace
+
+    from packing.layout import TokenLayout
+
+    if file is None:
+        base = TokenLayout()
+    else:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PackOptionError(f"--layout {file}: cannot be read: {error}") from error
+        base = TokenLayout.from_json(text)
+    given: dict[str, Any] = {name: value for name, value in tokens.items() if value is not None}
+    return replace(base, **given)
+
+
+def _alternatives(values: list[str] | None) -> list[str] | None:
+    """Repeated options and comma-separated ones mean the same."""
+    if not values:
+        return None
+    return [entry for value in values for entry in value.split(",") if entry]
+
+
+def _advise(plan: "Plan") -> None:
+    """Say what to do about padding that another budget would avoid."""
+    from packing.budgets import suggest_budgets
+    from packing.verify import source_spans
+
+    header = plan.header
+    rows = header.num_steps * header.slots_per_step
+    filled = rows - header.quality.empty_slots
+    padding = 1.0 - (1.0 - header.quality.padding) * rows / filled
+    if padding > _PADDING_WORTH_ADVICE and header.certificate.packs > 1:
+        best = suggest_budgets(source_spans(plan).tokens, header.budget_tokens, seed=header.seed)
+        better = [s for s in best if s.padding < padding / 2]
+        if better:
+            budgets = ", ".join(f"{s.budget_tokens} ({s.padding:.2%})" for s in better)
+            typer.echo(f"packs pad {padding:.2%}; --budget-tokens that fit these spans: {budgets}")
+    if header.quality.empty_slots > filled // 10:
+        typer.echo(
+            f"{header.quality.empty_slots} of {rows} slots are empty, since an epoch ends in the"
+            " middle of a step; fewer --slots or a smaller --budget-tokens waste less"
+        )

@@ -1,0 +1,83 @@
+"""`headrace plan list|show|verify`."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
+_NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
+_JSON = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    plans = typer.Typer(
+        help="List, show and verify saved plans.", no_args_is_help=True, rich_markup_mode=None
+    )
+    plans.command("list")(list_all)
+    plans.command("show")(show)
+    plans.command("verify")(verify)
+    app.add_typer(plans, name="plan")
+
+
+def list_all(lake: _LAKE, as_json: _JSON = False) -> None:
+    """List the plans of a lake, oldest first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from lake import open_lake
+    from packing.plan_store import list_plans
+
+    entries = list_plans(open_lake(lake))
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in entries]))
+        return
+    grid = Table()
+    for name in ("name", "hash", "saved"):
+        grid.add_column(name, no_wrap=True)
+    for entry in entries:
+        saved = datetime.fromtimestamp(entry.time_ns / 1e9, UTC)
+        grid.add_row(entry.name, entry.plan_hash, f"{saved:%Y-%m-%d %H:%M:%S} UTC")
+    Console(highlight=False).print(grid)
+
+
+def show(
+    lake: _LAKE,
+    name: _NAME,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
+    ] = None,
+    as_json: _JSON = False,
+) -> None:
+    """Show what a plan is, how good it is, and what it left out."""
+    from lake import open_lake
+    from packing.plan_picture import draw_plan
+    from packing.plan_store import find_plan, load_plan, load_plan_header
+    from tools.commands.plan_report import print_plan, print_plan_json
+
+    opened = open_lake(lake)
+    entry, header = find_plan(opened, name), load_plan_header(opened, name)
+    if picture is not None:
+        draw_plan(load_plan(opened, name), picture)
+    if as_json:
+        print_plan_json(entry, header)
+    else:
+        print_plan(entry, header)
+
+
+def verify(lake: _LAKE, name: _NAME, as_json: _JSON = False) -> None:
+    """Re-derive a plan's promises from its tables: hash, exactly once, budget, certificate."""
+    from lake import open_lake
+    from packing.plan_store import load_plan
+    from packing.verify import verify_plan
+
+    plan = load_plan(open_lake(lake), name)
+    checked = verify_plan(plan)
+    if as_json:
+        typer.echo(json.dumps({"plan_hash": plan.plan_hash, "checked": checked}))
+    else:
+        typer.echo("\n".join(f"ok: {line}" for line in checked))

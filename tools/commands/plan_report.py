@@ -1,0 +1,171 @@
+"""Print what a plan is and how good it is: for people, or as JSON."""
+
+import json
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from packing.plan import PlanHeader
+from packing.plan_store import PlanEntry
+
+
+def print_plan_json(entry: PlanEntry, header: PlanHeader) -> None:
+    """The header as one JSON object, with the name and the share of the certificate."""
+    document = {
+        "name": entry.name,
+        "location": entry.location,
+        **asdict(header),
+        "packs_over_bound": header.certificate.packs_over_bound,
+    }
+    typer.echo(json.dumps(document, ensure_ascii=False))
+
+
+def print_plan(entry: PlanEntry, header: PlanHeader) -> None:
+    """Tables for people: size, quality, audit."""
+    console = Console(highlight=False)
+    console.print(_facts(entry, header))
+    console.print(_quality(header))
+    console.print(_audit(header))
+
+
+def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
+    settings, layout, shape = header.settings, header.layout, header.shape
+    maker = ", ".join(
+        f"{k} {v}" for k, v in header.span_maker.items() if k != "kind" and v is not None
+    )
+    caps = ", ".join(
+        f"{name[4:]} {value}"
+        for name in ("max_images", "max_action_queries", "max_spans")
+        if (value := getattr(settings, name)) is not None
+    )
+    grid = Table(title=f"plan {entry.name}", title_justify="left", show_header=False)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in (
+        ("hash", header.plan_hash),
+        ("spans", f"{header.num_spans} {header.span_maker['kind']} spans ({maker})"),
+        (
+            "steps",
+            (
+                f"{header.num_steps} in {header.epochs} epochs, {header.slots_per_step} packs each:"
+                f" any world size from 1 to {header.slots_per_step}"
+            ),
+        ),
+        ("pack", f"{header.budget_tokens} tokens" + (f"; caps: {caps}" if caps else "")),
+        (
+            "fullest",
+            (
+                f"{shape.spans} spans, {shape.images} images, {shape.action_queries} action"
+                f" queries; longest span {shape.span_tokens} tokens"
+            ),
+        ),
+        (
+            "layout",
+            (
+                f"{layout.name}: image {layout.image_tokens}, state {layout.state_tokens}, action"
+                f" {layout.action_tokens}, extra {layout.extra_tokens}, text by {layout.tokenizer}"
+            ),
+        ),
+        ("cameras", ", ".join(header.cameras) or "none"),
+        (
+            "features",
+            "; ".join(
+                f"state {'+'.join(s.state) or 'none'}[{s.state_size}], action"
+                f" {'+'.join(s.action) or 'none'}[{s.action_size}]"
+                for s in header.specs
+            ),
+        ),
+        (
+            "packer",
+            (
+                f"{settings.packer}, look-ahead {settings.look_ahead}, {settings.open_runs} open"
+                f" runs of {settings.run_length}, seed {settings.seed}"
+            ),
+        ),
+        ("lake versions", ", ".join(f"{t} {v}" for t, v in sorted(header.versions.items()))),
+    ):
+        grid.add_row(name, str(value))
+    return grid
+
+
+def _quality(header: PlanHeader) -> Table:
+    quality, certificate = header.quality, header.certificate
+    grid = Table(title="how good", title_justify="left", show_header=False)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    balance = ", ".join(f"{w}: {v:.3f}" for w, v in quality.max_over_mean.items())
+    shuffle = ", ".join(f"Q{k} {v:.2f}" for k, v in quality.shuffle.items()) or "too few steps"
+    bounds = ", ".join(f"{name} {bound}" for name, bound in certificate.bounds.items())
+    for row in (
+        ("padding", f"{quality.padding:.3%}", f"{quality.empty_slots} empty slots included"),
+        (
+            "certificate",
+            f"{certificate.packs_over_bound:.4f}",
+            (
+                f"{certificate.packs} packs an epoch, no plan has fewer than {certificate.bound}"
+                f" (bounds: {bounds})"
+            ),
+        ),
+        (
+            "balance",
+            f"{list(quality.max_over_mean.values())[-1]:.3f}",
+            f"costliest over mean rank by world size: {balance}",
+        ),
+        (
+            "shuffle",
+            f"{quality.shuffle.get(1, 1.0):.2f}",
+            f"{shuffle}; near-duplicates {quality.near_duplicates:.2%}",
+        ),
+        (
+            "length bias",
+            f"{quality.bias_over_random:.2f}",
+            "variance of packs' mean span length over random packs",
+        ),
+        (
+            "tokens saved",
+            f"{1 - quality.tokens_over_padded:.1%}",
+            "against rows padded to the longest text, all cameras, full history and horizon",
+        ),
+        (
+            "images saved",
+            f"{1 - quality.images_over_padded:.1%}",
+            "pixels neither read nor decoded, against the same padded rows",
+        ),
+        (
+            "reads saved",
+            f"{1 - quality.reads_per_span:.1%}",
+            (
+                "spans that share the read of their episode with another span of the step;"
+                f" at most {quality.resident_windows} spans in open runs"
+            ),
+        ),
+    ):
+        grid.add_row(*row)
+    return grid
+
+
+def _audit(header: PlanHeader) -> Table:
+    grid = Table(title="audit", title_justify="left")
+    grid.add_column("dataset", overflow="fold")
+    for name in ("episodes", "steps", "spans", "tokens", "planned"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("repeated, left out, changed", overflow="fold")
+    for source in header.audit:
+        notes = [
+            f"{count} {what}"
+            for what, count in (
+                ("repeated", source.repeated),
+                ("omitted", source.omitted),
+                ("dropped", source.dropped),
+                ("cut", source.cut),
+                ("further pieces of split episodes", source.split),
+                *((f"refused: {reason}", count) for reason, count in source.refused.items()),
+            )
+            if count
+        ]
+        numbers = (source.episodes, source.steps, source.spans, source.tokens, source.planned)
+        grid.add_row(source.dataset, *map(str, numbers), ", ".join(notes) or "nothing")
+    return grid
