@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import UnknownFormatError
+from ingest.hdf5.aloha import FORMAT as HDF5_ALOHA
+from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
+from ingest.natural_order import natural_key
 from ingest.source import Format
 
-FORMATS: tuple[Format, ...] = (LEROBOT,)
+FORMATS: tuple[Format, ...] = (LEROBOT, HDF5_ALOHA, HDF5_ROBOMIMIC)
 
 # Papers that lie beside recordings; a folder's other files are reported where no reader takes them.
 _PAPERS = re.compile(r"(readme|licen[cs]e|notice|citation|\.).*|.*\.(md|txt|pdf)", re.IGNORECASE)
@@ -73,15 +76,6 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
             f"{path}: {_describe(path)}, no known recording format. Looked for: {looked}"
         )
     return Discovery(sources=tuple(sources), unrecognised=tuple(unrecognised))
-
-
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that reads digit runs as numbers, so that `demo_2` comes before `demo_10`."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
 
 
 def _walk(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from ingest.errors import EpisodeError
-from ingest.formats import natural_key
+from ingest.natural_order import natural_key
 from ingest.pipeline import read_episode
 from ingest.source import EpisodeReading, Finding, Source
 

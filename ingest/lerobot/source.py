@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from ingest.lerobot.layout_v3 import list_episodes_v3
 from ingest.lerobot.modality import read_modality
 from ingest.lerobot.rows import DataFile
 from ingest.lerobot.tasks import read_tasks
+from ingest.reader_name import reader_name
 from ingest.source import (
     EpisodeEntry,
     EpisodeReading,
@@ -150,7 +150,7 @@ class LeRobotSource:
                 format=self.format,
                 files=(record.data_file, *cut.files),
                 locator=record.locator,
-                reader=f"headrace-lerobot {_headrace_version()}",
+                reader=reader_name("lerobot"),
             ),
         )
         found = (*findings, *rows.findings, *bad_times, *cut.findings, *bad_labels)
@@ -260,13 +260,6 @@ def recognises(path: Path) -> bool:
 
 def _open(path: Path, options: SourceOptions) -> LeRobotSource:
     return LeRobotSource(path, options)
-
-
-def _headrace_version() -> str:
-    try:
-        return version("headrace")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 FORMAT: Final = Format(

@@ -1,6 +1,7 @@
 """`headrace inspect`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,6 +94,10 @@ def _as_json(source: "Source", inspection: "Inspection") -> dict[str, Any]:
     }
 
 
+def _short(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f", ... {names[-1]}" if len(names) > 3 else "")
+
+
 def _print(console: "Console", source: "Source", inspection: "Inspection") -> None:
     from rich.table import Table
     from rich.text import Text
@@ -105,9 +110,8 @@ def _print(console: "Console", source: "Source", inspection: "Inspection") -> No
     )
     console.print(Text("\n".join(f"  {line}" for line in inspection.tree)), style="dim")
     table = Table(title="proposed mapping", title_justify="left")
-    for name in ("in the recording", "in the lake", "type", "shape", "role"):
+    for name in ("in the recording", "in the lake", "type", "shape", "role", "names"):
         table.add_column(name, overflow="fold")
-    table.add_column("names", no_wrap=True, overflow="ellipsis")
     for feature in source.spec.features:
         table.add_row(
             feature.source_name,
@@ -115,7 +119,7 @@ def _print(console: "Console", source: "Source", inspection: "Inspection") -> No
             feature.dtype,
             str(list(feature.shape)),
             feature.role,
-            Text(", ".join(feature.names or ())),
+            Text(_short(feature.names or ())),
         )
     for camera in source.spec.cameras:
         size = f"{camera.width}x{camera.height}" if camera.width else "unknown size"

@@ -56,6 +56,10 @@ def pack(
     observe_every: Annotated[
         int | None, typer.Option(min=1, help="Trajectory: observe each N-th step. [default: 1]")
     ] = None,
+    split: Annotated[
+        Literal["full", "even"] | None,
+        typer.Option(help="Trajectory: longest pieces and a rest, or equal ones. [default: full]"),
+    ] = None,
     budget_tokens: Annotated[int, typer.Option(help="Tokens of a pack, a multiple of 128.")] = 8192,
     slots: Annotated[
         int, typer.Option(help="Packs of a training step over all ranks: the most ranks.")
@@ -132,7 +136,7 @@ def pack(
         "stride": stride,
         "history_stride": history_stride,
     }
-    trajectory = {"max_steps": max_steps, "observe_every": observe_every}
+    trajectory = {"max_steps": max_steps, "observe_every": observe_every, "split": split}
     tokens = {
         "image_tokens": image_tokens,
         "state_tokens": state_tokens,
@@ -174,9 +178,7 @@ def pack(
     _advise(plan)
 
 
-def _span_maker(
-    kind: str, window: dict[str, int | None], trajectory: dict[str, int | None]
-) -> "SpanMaker":
+def _span_maker(kind: str, window: dict[str, Any], trajectory: dict[str, Any]) -> "SpanMaker":
     from packing.trajectory_spans import TrajectorySpans
     from packing.window_spans import WindowSpans
 

@@ -1,0 +1,1 @@
+"""HDF5 recordings: ALOHA/ACT files and robomimic, robosuite and LIBERO files."""

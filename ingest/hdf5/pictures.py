@@ -1,0 +1,162 @@
+"""Pictures stored in HDF5 as arrays or as compressed bytes, turned into a camera.
+
+Three ways are met: raw uint8 [T, H, W, 3], encoded once on the way in; JPEG or PNG bytes padded
+with zeros to one length, uint8 [T, L] (ACT with `compress=True`); bytes of varying length, [T].
+Compressed pictures are kept as they are. 16-bit depth [T, H, W] becomes 16-bit PNG, lossless.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import av
+import numpy as np
+from av.video.codeccontext import VideoCodecContext
+from numpy.typing import NDArray
+
+from ingest.errors import EpisodeError
+from ingest.hdf5.files import read_rows
+from lake.episode import CameraVideo
+from lake.errors import VideoError
+from lake.video_encode import encode_frames
+from lake.video_images import images_video
+
+Kind = Literal["raw", "padded", "bytes", "depth"]
+
+_BLOCK: Final = 32
+_MAGIC: Final[tuple[tuple[bytes, Literal["mjpeg", "png"]], ...]] = (
+    (b"\xff\xd8\xff", "mjpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """A dataset that holds pictures.
+
+    Attributes:
+        dataset: the h5py dataset.
+        where: file and path, for errors.
+        kind: how the pictures are stored.
+        height, width: in pixels, 0 where only decoding tells.
+    """
+
+    dataset: Any
+    where: str
+    kind: Kind
+    height: int = 0
+    width: int = 0
+
+    @property
+    def is_depth(self) -> bool:
+        """True for 16-bit depth."""
+        return self.kind == "depth"
+
+
+def as_pictures(dataset: Any, where: str) -> Pictures | None:  # noqa: ANN401  h5py ships no types
+    """Describe a dataset that holds one picture per row, None where it does not."""
+    shape, dtype = dataset.shape, dataset.dtype
+    if len(shape) == 4 and dtype == np.uint8 and shape[3] == 3:
+        return Pictures(dataset=dataset, where=where, kind="raw", height=shape[1], width=shape[2])
+    if len(shape) == 3 and dtype == np.uint16:
+        return Pictures(dataset=dataset, where=where, kind="depth", height=shape[1], width=shape[2])
+    if not shape or shape[0] == 0:
+        return None
+    if len(shape) == 2 and dtype == np.uint8:
+        return _if_magic(Pictures(dataset=dataset, where=where, kind="padded"))
+    if len(shape) == 1 and dtype.kind in "OSV":
+        return _if_magic(Pictures(dataset=dataset, where=where, kind="bytes"))
+    return None
+
+
+def read_camera(
+    pictures: Pictures,
+    step_to_frame: NDArray[np.int32],
+    *,
+    fps: float | None,
+    images: Literal["h264", "png"],
+) -> CameraVideo:
+    """Read all pictures into a camera, holding one block of raw pictures at a time.
+
+    Args:
+        pictures: where they are.
+        step_to_frame: int32 [T], picture of each step.
+        fps: rate written into an encoded stream; it only labels its time base.
+        images: how raw pictures are kept.
+
+    Raises:
+        EpisodeError: unreadable rows, a damaged picture, pictures of several kinds.
+    """
+    stream = pictures.where.rsplit("/", 1)[-1]
+    try:
+        if pictures.kind == "raw":
+            return encode_frames(
+                (frame for block in _blocks(pictures) for frame in block),
+                fps=fps or 1.0,
+                step_to_frame=step_to_frame,
+                codec=images,
+            )
+        if pictures.kind == "depth":
+            packed = _depth_png(pictures)
+            return images_video(packed, codec="png", step_to_frame=step_to_frame)
+        compressed = [data for block in _blocks(pictures) for data in _unpadded(block)]
+        return images_video(
+            compressed, codec=_one_codec(pictures, compressed), step_to_frame=step_to_frame
+        )
+    except VideoError as error:
+        raise EpisodeError(
+            f"{pictures.where}: {error}", reason="bad-pictures", stream=stream
+        ) from error
+
+
+def _blocks(pictures: Pictures) -> Iterator[Any]:
+    for start in range(0, len(pictures.dataset), _BLOCK):
+        stop = min(start + _BLOCK, len(pictures.dataset))
+        yield read_rows(pictures.dataset, start, stop, pictures.where)
+
+
+def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes or vlen arrays
+    """Compressed pictures without their padding.
+
+    JPEG ends in FF D9 and PNG in its CRC-ended IEND chunk, whose last byte is 0x82: neither ends in
+    a zero, so the zeros at the end are padding, whatever `compress_len` says.
+    """
+    for row in block:
+        data = row if isinstance(row, bytes) else np.asarray(row).tobytes()
+        yield data.rstrip(b"\0")
+
+
+def _if_magic(pictures: Pictures) -> Pictures | None:
+    first = next(_unpadded(read_rows(pictures.dataset, 0, 1, pictures.where)))
+    return pictures if _codec(first) else None
+
+
+def _codec(data: bytes) -> Literal["mjpeg", "png"] | None:
+    return next((codec for magic, codec in _MAGIC if data.startswith(magic)), None)
+
+
+def _one_codec(pictures: Pictures, compressed: list[bytes]) -> Literal["mjpeg", "png"]:
+    first = _codec(compressed[0])
+    for row, data in enumerate(compressed):
+        codec = _codec(data)
+        if codec is None or codec != first:
+            raise EpisodeError(
+                f"{pictures.where}: row {row} is {codec or 'no picture'}, the first is {first}",
+                reason="bad-pictures",
+                stream=pictures.where.rsplit("/", 1)[-1],
+            )
+    assert first is not None
+    return first
+
+
+def _depth_png(pictures: Pictures) -> list[bytes]:
+    encoder = av.CodecContext.create("png", "w")
+    assert isinstance(encoder, VideoCodecContext)
+    encoder.width, encoder.height = pictures.width, pictures.height
+    encoder.pix_fmt = "gray16be"
+    packed: list[bytes] = []
+    for block in _blocks(pictures):
+        for depth in block:
+            frame = av.VideoFrame.from_ndarray(depth.astype(np.uint16), format="gray16le")
+            packed += [bytes(p) for p in encoder.encode(frame.reformat(format="gray16be"))]
+    return packed + [bytes(p) for p in encoder.encode(None)]

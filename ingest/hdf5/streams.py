@@ -1,0 +1,188 @@
+"""From HDF5 datasets to the features and cameras of an episode."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.errors import EpisodeError
+from ingest.hdf5.files import read_rows
+from ingest.hdf5.pictures import Pictures, as_pictures, read_camera
+from ingest.source import Finding, SourceOptions
+from lake.episode import CameraVideo
+from lake.spec import CameraSpec, FeatureSpec, Role, canonical_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A dataset of an episode, named and given a role by its dialect.
+
+    Attributes:
+        path: path inside the episode, the source name.
+        where: file and path inside it, for errors.
+        dataset: the h5py dataset.
+        name: canonical name.
+        role: role of a numeric stream.
+        may_be_pictures: True where rows of bytes or of 3-D arrays are pictures.
+    """
+
+    path: str
+    where: str
+    dataset: Any
+    name: str
+    role: Role = "other"
+    may_be_pictures: bool = False
+
+
+@dataclass(kw_only=True)
+class Streams:
+    """What was read: features and cameras with their specs, and what could not be."""
+
+    features: dict[str, NDArray[Any]] = field(default_factory=dict)
+    feature_specs: list[FeatureSpec] = field(default_factory=list)
+    cameras: dict[str, CameraVideo] = field(default_factory=dict)
+    camera_specs: list[CameraSpec] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def distinct_names(streams: Iterable[Stream]) -> tuple[Stream, ...]:
+    """Streams whose names differ: where two would share one, both get their whole path's."""
+    given = tuple(streams)
+    counts = Counter(stream.name for stream in given)
+    return tuple(
+        stream
+        if counts[stream.name] == 1
+        else replace(stream, name=canonical_name(stream.path.replace("/", "_")))
+        for stream in given
+    )
+
+
+def read_streams(
+    streams: Sequence[Stream],
+    num_steps: int,
+    *,
+    locator: str,
+    fps: float | None,
+    options: SourceOptions,
+    headers_only: bool = False,
+) -> Streams:
+    """Read the streams of one episode; one that cannot be is an `error` finding.
+
+    Args:
+        streams: in the order in which features shall stand in the spec.
+        num_steps: T.
+        locator: the episode, for findings.
+        fps: label of encoded video.
+        options: how raw pictures are kept.
+        headers_only: leave data unread and return only specs.
+    """
+    read = Streams()
+    for stream in streams:
+        try:
+            pictures = as_pictures(stream.dataset, stream.where) if stream.may_be_pictures else None
+            if pictures is not None:
+                _read_pictures(read, stream, pictures, num_steps, fps, options, headers_only)
+            else:
+                _read_feature(read, stream, num_steps, headers_only=headers_only)
+        except EpisodeError as error:
+            read.findings.append(
+                Finding(
+                    severity="error",
+                    reason=error.reason,
+                    where=stream.where,
+                    detail=f"{error}; the episode goes in without it",
+                    episode=locator,
+                    stream=stream.name,
+                )
+            )
+    return read
+
+
+def _read_pictures(
+    read: Streams,
+    stream: Stream,
+    pictures: Pictures,
+    num_steps: int,
+    fps: float | None,
+    options: SourceOptions,
+    headers_only: bool,  # noqa: FBT001  passed through from the keyword
+) -> None:
+    count = len(pictures.dataset)
+    read.camera_specs.append(
+        CameraSpec(
+            name=stream.name,
+            source_name=stream.path,
+            height=pictures.height,
+            width=pictures.width,
+            is_depth=pictures.is_depth,
+        )
+    )
+    if count > num_steps:
+        raise EpisodeError(
+            f"{stream.where}: {count} pictures for {num_steps} steps; which of them belong to the"
+            " steps is not known",
+            reason="more-pictures-than-steps",
+            stream=stream.name,
+        )
+    if not headers_only and count:
+        steps = np.arange(num_steps, dtype=np.int32)
+        frames = np.where(steps < count, steps, np.int32(-1)).astype(np.int32)
+        read.cameras[stream.name] = read_camera(pictures, frames, fps=fps, images=options.images)
+
+
+def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only: bool) -> None:
+    dataset = stream.dataset
+    if dataset.ndim == 0 or dataset.shape[0] != num_steps:
+        rows = "one value" if dataset.ndim == 0 else f"{dataset.shape[0]} rows"
+        raise EpisodeError(
+            f"{stream.where}: {rows} for {num_steps} steps",
+            reason="length-differs",
+            stream=stream.name,
+        )
+    if 0 in dataset.shape[1:]:
+        raise EpisodeError(
+            f"{stream.where}: rows of shape {dataset.shape[1:]} hold no value",
+            reason="empty-stream",
+            stream=stream.name,
+        )
+    is_text = dataset.dtype.kind in "OS"
+    if not is_text and dataset.dtype.kind not in "biuf":
+        raise EpisodeError(
+            f"{stream.where}: type {dataset.dtype} is not numbers or text",
+            reason="unsupported-type",
+            stream=stream.name,
+        )
+    read.feature_specs.append(
+        FeatureSpec(
+            name=stream.name,
+            source_name=stream.path,
+            dtype="string" if is_text else dataset.dtype.newbyteorder("=").name,
+            shape=tuple(dataset.shape[1:]),
+            role="language" if is_text else stream.role,
+        )
+    )
+    if headers_only:
+        return
+    values = read_rows(dataset, 0, num_steps, stream.where)
+    if is_text:
+        texts = [_text(value, stream) for value in np.asarray(values, object).ravel()]
+        array = np.empty(len(texts), object)
+        array[:] = texts
+        read.features[stream.name] = array.reshape(dataset.shape)
+    else:
+        read.features[stream.name] = values.astype(dataset.dtype.newbyteorder("="), copy=False)
+
+
+def _text(value: object, stream: Stream) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    raise EpisodeError(
+        f"{stream.where}: holds {type(value).__name__}, not text",
+        reason="unsupported-type",
+        stream=stream.name,
+    )

@@ -1,0 +1,226 @@
+"""`headrace train`, alone and under torchrun."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from training.config import TrainConfig
+from training.errors import ConfigError, TrainingError
+
+if TYPE_CHECKING:
+    from training.loop import TrainResult
+    from training.metrics import StepMetrics
+
+_SIGTERM_EXIT = 143  # as a shell reports a process that SIGTERM ended
+
+
+class Resume(StrEnum):
+    """Values of --resume."""
+
+    AUTO = "auto"
+    NEVER = "never"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("train")(train)
+
+
+def train(
+    lake: Annotated[str, typer.Argument(help="Lake: a folder or s3:// URI.")],
+    plan: Annotated[str, typer.Argument(help="Name or hash of a plan in the lake.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run: checkpoints, metrics, ledger.")],
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with any part of the configuration.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Model size: tiny or small.")] = "tiny",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Optimizer steps; the whole plan where not given.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Resize pictures to this height and width.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between two checkpoints.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the initial weights.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=0, help="CPU threads of torch per process; 0: its default.")
+    ] = None,
+    resume: Annotated[
+        Resume,
+        typer.Option(help="auto: go on from OUT's checkpoint; never: refuse an OUT with a run."),
+    ] = Resume.AUTO,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as optimizer.ema_decay=0.9"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+) -> None:
+    """Train a policy on a plan; the same command again goes on after a kill.
+
+    Under torchrun: torchrun --no-python --nproc-per-node 2 headrace train LAKE PLAN --out DIR
+    """
+    resolved = TrainConfig.load(
+        config,
+        preset=preset,
+        overrides={
+            **_given(
+                {
+                    "steps": steps,
+                    "optimizer.lr": lr,
+                    "loader.image_size": image_size,
+                    "checkpoint.every_steps": checkpoint_every,
+                    "seed": seed,
+                    "threads": threads,
+                }
+            ),
+            **_parse(settings or []),
+        },
+    )
+    is_first = os.environ.get("RANK", "0") == "0"
+    stderr = Console(stderr=True, highlight=False, quiet=not is_first)
+    if not as_json:
+        for name, value in _flat(resolved.to_dict()):
+            stderr.print(f"{name} = {value}", style="dim", markup=False)
+    result = _run(lake, plan, out, resolved, resume, stderr)
+    if is_first:
+        notes = _picture(out)
+        if as_json:
+            typer.echo(json.dumps(_summary(result, out)))
+        else:
+            _report(result, out, stderr, notes)
+    if not result.finished:
+        raise typer.Exit(_SIGTERM_EXIT)
+
+
+def _run(
+    lake: str, plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
+) -> "TrainResult":
+    try:
+        from training.loop import train as train_loop
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"training needs {error.name}: pip install 'headrace[torch]'") from error
+    from lake.store import open_lake
+    from packing.plan_store import load_plan
+
+    opened = open_lake(lake)
+    with _progress(stderr) as on_step:
+        return train_loop(
+            opened,
+            load_plan(opened, plan),
+            out,
+            config,
+            resume=resume.value,
+            on_step=on_step,
+        )
+
+
+@contextmanager
+def _progress(stderr: Console) -> Iterator[Callable[["StepMetrics", int], None]]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} tokens/s"),
+        TextColumn("waiting for data {task.fields[wait]:.0%}"),
+    )
+    shown = stderr.is_terminal and not stderr.quiet
+    with Progress(*columns, console=stderr, disable=not shown) as bars:
+        bar = bars.add_task("training", total=None, loss=float("nan"), rate=0.0, wait=0.0)
+
+        def on_step(metrics: "StepMetrics", total: int) -> None:
+            bars.update(
+                bar,
+                total=total,
+                completed=metrics.step,
+                loss=metrics.loss,
+                rate=metrics.tokens_per_s,
+                wait=metrics.data_wait_share,
+            )
+
+        yield on_step
+
+
+def _picture(out: Path) -> list[str]:
+    """Draw the loss; what could not be drawn, in words."""
+    from training.loss_picture import save_loss_picture
+
+    try:
+        save_loss_picture(out / "metrics.jsonl", out / "loss.png")
+    except TrainingError as error:
+        return [str(error)]
+    return []
+
+
+def _report(result: "TrainResult", out: Path, stderr: Console, notes: list[str]) -> None:
+    if result.resumed_from is not None:
+        stderr.print(f"resumed from step {result.resumed_from}")
+    if result.last is None:
+        stderr.print(f"nothing left to do: the run has its {result.total_steps} steps")
+    else:
+        last = result.last
+        stderr.print(
+            f"step {result.steps} of {result.total_steps}: loss {last.loss:.4f},"
+            f" {last.tokens_per_s:,.0f} tokens/s, {last.spans_per_s:,.0f} spans/s,"
+            f" padding {last.padding_share:.2%}, waiting for data {last.data_wait_share:.1%}"
+        )
+    stderr.print(f"checkpoint {result.checkpoint}", soft_wrap=True)
+    stderr.print(f"metrics    {out / 'metrics.jsonl'}", soft_wrap=True)
+    for note in notes:
+        stderr.print(note, style="yellow", markup=False)
+    if not result.finished:
+        stderr.print("stopped by SIGTERM; the same command goes on from there", style="yellow")
+
+
+def _summary(result: "TrainResult", out: Path) -> dict[str, Any]:
+    return {
+        "run_id": result.run_id,
+        "out": str(out),
+        "steps": result.steps,
+        "total_steps": result.total_steps,
+        "finished": result.finished,
+        "resumed_from": result.resumed_from,
+        "checkpoint": str(result.checkpoint),
+        "last": None if result.last is None else asdict(result.last),
+    }
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _parse(settings: list[str]) -> dict[str, str]:
+    parsed = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set takes NAME=VALUE, not {setting!r}")
+        parsed[name] = value
+    return parsed
+
+
+def _flat(values: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{where}{name}.")
+        else:
+            yield f"{where}{name}", value
