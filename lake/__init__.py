@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lake.read_video import EpisodeVideos as EpisodeVideos
     from lake.read_video import read_ranges as read_ranges
     from lake.read_video import read_video_indexes as read_video_indexes
-    from lake.read_video import verify_packets as verify_packets
     from lake.spec import CameraSpec as CameraSpec
     from lake.spec import FeatureSpec as FeatureSpec
     from lake.spec import Spec as Spec
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from lake.store import open_lake as open_lake
     from lake.tables import TABLES as TABLES
     from lake.video_index import VideoIndex as VideoIndex
+    from lake.video_runs import verify_packets as verify_packets
     from lake.visible import visible_episodes as visible_episodes
     from lake.writer import EpisodeWriter as EpisodeWriter
     from lake.writer import WriteReport as WriteReport
@@ -57,12 +57,12 @@ _HOMES = {
         "EpisodeVideos",
         "read_ranges",
         "read_video_indexes",
-        "verify_packets",
     ),
     "lake.spec": ("CameraSpec", "FeatureSpec", "Spec"),
     "lake.store": ("Lake", "create_lake", "open_lake"),
     "lake.tables": ("TABLES",),
     "lake.video_index": ("VideoIndex",),
+    "lake.video_runs": ("verify_packets",),
     "lake.visible": ("visible_episodes",),
     "lake.writer": ("EpisodeWriter", "WriteReport"),
 }

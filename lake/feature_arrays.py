@@ -52,9 +52,9 @@ def check_values(
             step that is not NaN.
     """
     if spec.dtype == "string":
-        odd = next((item for item in values.ravel().tolist() if not isinstance(item, str)), None)
-        if odd is not None:
-            raise SpecError(f"{where}: feature {spec.name} holds {type(odd).__name__}, not str")
+        odd = {type(item).__name__ for item in values.ravel().tolist()} - {"str"}
+        if odd:
+            raise SpecError(f"{where}: feature {spec.name} holds {', '.join(sorted(odd))}, not str")
     if valid is None:
         return
     if valid.dtype != np.bool_:

@@ -93,6 +93,7 @@ class FeatureStats:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = numbers.mean(axis=0)
             m2 = ((numbers - mean) ** 2).sum(axis=0)
+            quantiles = np.quantile(numbers, QUANTILES, axis=0)
         return cls(
             count=count,
             invalid=steps - count,
@@ -100,7 +101,7 @@ class FeatureStats:
             max=numbers.max(axis=0),
             mean=mean,
             m2=m2,
-            quantiles=np.quantile(numbers, QUANTILES, axis=0),
+            quantiles=quantiles,
         )
 
     @classmethod

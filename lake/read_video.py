@@ -10,7 +10,6 @@ from lake.errors import CorruptDataError, LakeError
 from lake.store import Lake
 from lake.take import missing_address, take_rows
 from lake.video_index import VideoIndex
-from lake.video_runs import verify_packets as verify_packets
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
     """Bytes of many ranges, in order, in one planned request (which coalesces neighbours).
 
     A call costs about 1 ms whatever is in it: gather the ranges of several steps. The bytes are
-    not verified here, see `verify_packets`.
+    not verified here, see `lake.video_runs.verify_packets`.
 
     Raises:
         EpisodeNotFoundError: an address that is not (or no longer) a row.

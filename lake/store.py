@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import lance
 import pyarrow as pa
+from lance.fragment import write_fragments
 
 from lake.errors import LakeError, LakeNotFoundError, LakeVersionError
 from lake.object_store import is_object_store, redact, require_conditional_put
@@ -202,12 +203,20 @@ def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
         lance.blob_array([]) if field.name == "video" else pa.array([], field.type)
         for field in schema
     ]
+    options = dict(lake.storage_options)
     try:
-        lance.write_dataset(
+        creation = write_fragments(
             pa.Table.from_arrays(columns, schema=schema),
             lake.table_uri(table),
+            mode="create",
+            return_transaction=True,
             data_storage_version=STORAGE_VERSION,
-            storage_options=dict(lake.storage_options),
+            storage_options=options,
+        )
+        # Lance creates by an overwrite. Were it retried after another process had created the
+        # table, it would empty it: so the first version or none.
+        lance.LanceDataset.commit(
+            lake.table_uri(table), creation, storage_options=options, max_retries=0
         )
     except (OSError, ValueError, RuntimeError) as error:
         # Another process may have been first, at any moment: what counts is that it is there.
@@ -220,6 +229,8 @@ def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
 
 def _layout(lake: Lake) -> str | None:
     """Layout version of what is at the lake's URI; None where there is no ledger."""
+    if not is_object_store(lake.uri) and not Path(lake.table_uri("commits")).is_dir():
+        return None
     try:
         ledger = lance.dataset(
             lake.table_uri("commits"), storage_options=dict(lake.storage_options)
