@@ -1,6 +1,7 @@
 """Trajectory spans: whole episodes, split where they are longer than a pack or have a gap."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +21,7 @@ STEP_WITH_INVALID_STATE = "step-with-invalid-state"
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectorySpans:
-    """Each episode as one span, or as few pieces of equal length where it must be split.
+    """Each episode as one span, or as few pieces where it must be split.
 
     Every step acts; every `observe_every`-th step, from the first of the piece on, is observed.
     A span never crosses steps whose state is invalid: the episode is split around them and the
@@ -30,28 +31,37 @@ class TrajectorySpans:
         max_steps: longest piece in steps, or None for the longest that fits into a pack with the
             cameras and the text of its episode.
         observe_every: distance of observed steps.
+        split: `full` makes pieces of the longest length and one of what remains, which pack well;
+            `even` makes pieces of equal length (to a step), none of which is a stub without
+            context, but which may leave much of a pack empty.
     """
 
     max_steps: int | None = None
     observe_every: int = 1
+    split: Literal["full", "even"] = "full"
 
     def __post_init__(self) -> None:
         if self.observe_every < 1:
             raise PackingError(f"observe_every must be at least 1, is {self.observe_every}")
         if self.max_steps is not None and self.max_steps < 1:
             raise PackingError(f"max_steps must be at least 1, is {self.max_steps}")
+        if self.split not in {"full", "even"}:
+            raise PackingError(f"unknown split {self.split!r}: use full or even")
 
     def make(self, steps: EpisodeSteps, layout: TokenLayout, limits: SpanLimits) -> SpanSet:
         """Spans of all episodes (see `SpanMaker`)."""
         episode, start, stop = _valid_runs(steps)
         longest = self._longest(steps, layout, limits)[episode]
         pieces = -(-(stop - start) // longest)
-        # Pieces of equal length (to a step) instead of full ones and a stub.
         run = np.repeat(np.arange(len(pieces)), pieces)
         nth = np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        length = stop - start
-        piece_start = start[run] + nth * length[run] // pieces[run]
-        piece_stop = start[run] + (nth + 1) * length[run] // pieces[run]
+        length = (stop - start)[run]
+        if self.split == "even":
+            begin, end = nth * length // pieces[run], (nth + 1) * length // pieces[run]
+        else:
+            begin = nth * longest[run]
+            end = np.minimum(begin + longest[run], length)
+        piece_start, piece_stop = start[run] + begin, start[run] + end
         spans = cost_spans(
             steps,
             layout,
