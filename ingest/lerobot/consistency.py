@@ -20,7 +20,7 @@ _EXAMPLES: Final = 3
 def check_metadata(
     info: DatasetInfo, records: Sequence[EpisodeRecord], tasks: Mapping[int, str]
 ) -> list[Finding]:
-    """Counts, rate, splits and ranges."""
+    """What `meta/info.json` counts, its rate and splits, and the ranges of the episode list."""
     return [
         *_check_info(info, records, tasks),
         *_check_row_ranges(records),
@@ -111,6 +111,7 @@ def _check_info(
         "total_episodes": len(records),
         "total_frames": _total_steps(records),
         "total_tasks": len(tasks) or None,
+        "total_videos": sum(len(record.videos) for record in records),
     }
     for name, real in truth.items():
         declared = info.totals.get(name)

@@ -86,7 +86,7 @@ def read_modality(root: Path) -> tuple[Modality, list[Finding]]:
 
 
 def _group(raw: Mapping[str, Any], name: str, findings: list[Finding]) -> dict[str, dict[str, Any]]:
-    group = raw.get(name) or {}
+    group = raw.get(name, {})
     if not isinstance(group, dict):
         findings.append(_finding("bad-modality", f"{name} is no object; not used"))
         return {}
