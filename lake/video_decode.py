@@ -51,7 +51,7 @@ class FrameDecoder:
                 f"video packets {run.first_packet}..{run.stop_packet - 1} have {sum(sizes)} bytes,"
                 f" got {len(view)}"
             )
-        verify_packets(index, run.first_packet, view)
+        verify_packets(index, run.first_packet, view, run.stop_packet)
         return self._frames(index, run, sizes, view)
 
     def _frames(

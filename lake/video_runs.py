@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import xxhash
@@ -31,12 +31,71 @@ class DecodeRun:
             raise VideoError(f"empty decode run [{self.first_packet}, {self.stop_packet})")
 
 
+@dataclass(frozen=True, eq=False)
+class RunTable:
+    """Of every frame of a camera, the packets that give it. Keep it where a camera is read often.
+
+    Decoding of a frame starts at the last key packet that is neither decoded nor displayed after
+    it, since a decoder drops what is displayed before the key it started at (open GOP).
+
+    Attributes:
+        start, packet: int32 [F], for each display ordinal the packet to start at and the packet
+            that holds it; -1 where no packet does.
+        num_frames: frames of the camera.
+    """
+
+    start: NDArray[np.int32]
+    packet: NDArray[np.int32]
+    num_frames: int
+
+    @classmethod
+    def of(cls, index: VideoIndex) -> Self:
+        """The table of a camera."""
+        shown = np.flatnonzero(index.packet_frame >= 0)
+        keys = np.flatnonzero(index.packet_key)
+        at = np.searchsorted(keys, shown, side="right") - 1
+        while True:
+            early = (index.packet_pts[keys[at]] > index.packet_pts[shown]) & (at > 0)
+            if not early.any():
+                break
+            at -= early
+        frames = index.packet_frame[shown]
+        start = np.full(int(index.packet_frame.max()) + 1, -1, np.int32)
+        packet = start.copy()
+        start[frames], packet[frames] = keys[at], shown
+        return cls(start, packet, index.num_frames)
+
+    def runs(self, frames: Sequence[int] | NDArray[np.integer]) -> list[DecodeRun]:
+        """See `decode_runs`."""
+        wanted = np.unique(np.asarray(frames, np.int64))
+        if not len(wanted):
+            return []
+        known = (wanted >= 0) & (wanted < len(self.packet))
+        packets = np.where(known, self.packet[np.where(known, wanted, 0)], -1)
+        if (missing := wanted[packets < 0]).size:
+            raise VideoError(
+                f"frame {missing[0]} is not in this camera, which has {self.num_frames} frames"
+            )
+        runs: list[DecodeRun] = []
+        first, stop, held = -1, -1, list[int]()
+        starts = self.start[wanted].tolist()
+        parts = zip(starts, packets.tolist(), wanted.tolist(), strict=True)
+        for start, packet, frame in sorted(parts):
+            if start > stop and held:
+                runs.append(_run(first, stop, held))
+                held = []
+            if not held:
+                first, stop = start, packet + 1
+            held.append(frame)
+            stop = max(stop, packet + 1)
+        runs.append(_run(first, stop, held))
+        return runs
+
+
 def decode_runs(index: VideoIndex, frames: Sequence[int] | NDArray[np.integer]) -> list[DecodeRun]:
     """The fewest packets that give `frames`, as runs in ascending order of packets.
 
-    A run starts at the last key packet that is neither decoded nor displayed after the frame, since
-    a decoder drops what is displayed before the key it started at (open GOP). Runs that overlap or
-    touch are one run. A frame asked for twice is decoded once.
+    Runs that overlap or touch are one run. A frame asked for twice is decoded once.
 
     Args:
         index: the camera.
@@ -45,42 +104,22 @@ def decode_runs(index: VideoIndex, frames: Sequence[int] | NDArray[np.integer]) 
     Raises:
         VideoError: a frame that the camera does not have.
     """
-    wanted = np.unique(np.asarray(frames, np.int64))
-    if not len(wanted):
-        return []
-    packets = _packets_of(index, wanted)
-    keys = np.flatnonzero(index.packet_key)
-    at = np.searchsorted(keys, packets, side="right") - 1
-    while True:
-        early = (index.packet_pts[keys[at]] > index.packet_pts[packets]) & (at > 0)
-        if not early.any():
-            break
-        at -= early
-    order = np.argsort(packets)
-    starts, stops = keys[at[order]], packets[order] + 1
-    # Sorted by packet; a start never lies before an earlier run's start unless they overlap.
-    reach = np.maximum.accumulate(stops)
-    heads = np.minimum.accumulate(starts[::-1])[::-1]
-    new = np.r_[0, np.flatnonzero(heads[1:] > reach[:-1]) + 1, len(starts)]
-    return [
-        DecodeRun(
-            first_packet=int(heads[a]),
-            stop_packet=int(reach[b - 1]),
-            frames=np.sort(index.packet_frame[packets[order[a:b]]]),
-        )
-        for a, b in pairwise(new.tolist())
-    ]
+    return RunTable.of(index).runs(frames)
 
 
-def verify_packets(index: VideoIndex, first_packet: int, data: bytes | memoryview) -> None:
+def verify_packets(
+    index: VideoIndex, first_packet: int, data: bytes | memoryview, stop_packet: int | None = None
+) -> None:
     """Check the packets that `data` holds, from `first_packet` on, against the index.
+
+    Where the caller knows the end of the packets, `stop_packet` saves looking at all later ones.
 
     Raises:
         CorruptDataError: names the first packet whose XXH3-64 or length differs.
     """
     view = memoryview(data)
-    sizes = index.packet_size[first_packet:].tolist()
-    checksums = index.packet_checksum[first_packet:].tolist()
+    sizes = index.packet_size[first_packet:stop_packet].tolist()
+    checksums = index.packet_checksum[first_packet:stop_packet].tolist()
     at = 0
     for number, (size, checksum) in enumerate(zip(sizes, checksums, strict=True)):
         if at == len(view):
@@ -95,16 +134,6 @@ def verify_packets(index: VideoIndex, first_packet: int, data: bytes | memoryvie
         raise CorruptDataError(f"{len(view) - at} bytes after the last video packet")
 
 
-def _packets_of(index: VideoIndex, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64 [W]: the packet that holds each wanted frame."""
-    shown = np.flatnonzero(index.packet_frame >= 0)
-    packet_of = np.full(int(index.packet_frame.max()) + 1, -1)
-    packet_of[index.packet_frame[shown]] = shown
-    known = (wanted >= 0) & (wanted < len(packet_of))
-    packets = packet_of[np.where(known, wanted, 0)] if len(packet_of) else np.full(len(wanted), -1)
-    missing = wanted[~known | (packets < 0)]
-    if len(missing):
-        raise VideoError(
-            f"frame {missing[0]} is not in this camera, which has {index.num_frames} frames"
-        )
-    return packets
+def _run(first: int, stop: int, frames: list[int]) -> DecodeRun:
+    ascending = np.sort(np.asarray(frames, np.int32))
+    return DecodeRun(first_packet=first, stop_packet=stop, frames=ascending)

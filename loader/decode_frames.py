@@ -10,9 +10,8 @@ from lake.errors import CorruptDataError, VideoError
 from lake.pixels import PixelConverter
 from lake.video_decode import FrameDecoder
 from loader.fetch import FetchedPack
-from loader.images import ImageTable
+from loader.images import FrameKey
 from loader.metrics import LoaderMetrics
-from loader.reuse import FrameKey
 from loader.shape import BatchShape
 
 
@@ -42,7 +41,7 @@ class PictureDecoder:
             VideoError: packets cannot be decoded; names the same.
         """
         images, pictures = pack.coming.images, pack.pictures
-        wanted = _by_key(images)
+        wanted = images.rows_by_key
         for key in [key for key in wanted if key in self._kept]:
             self._show(self._kept[key], wanted[key], destinations)
         decoded = 0
@@ -77,13 +76,3 @@ class PictureDecoder:
             self._converter.yuv420p(frame, first.reshape(-1))
         for row in rows[1:]:
             destinations[row][...] = first
-
-
-def _by_key(images: ImageTable) -> dict[FrameKey, list[int]]:
-    """Rows of the table that show each frame."""
-    rows: dict[FrameKey, list[int]] = {}
-    for row, (stream, frame) in enumerate(
-        zip(images.stream.tolist(), images.frame.tolist(), strict=True)
-    ):
-        rows.setdefault(FrameKey(images.streams[stream], frame), []).append(row)
-    return rows

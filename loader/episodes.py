@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import av
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from lake.read_video import EpisodeVideos, read_video_indexes
 from lake.store import Lake
 from lake.take import take_rows
 from lake.video_index import VideoIndex
+from lake.video_runs import RunTable
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
@@ -47,13 +49,21 @@ class CameraStream:
         return self.index.packet_offsets()
 
     @cached_property
-    def gop_of_frame(self) -> NDArray[np.int32]:
-        """int32 [F]: number of the group of pictures (key frame to key frame) of each frame."""
-        gop = np.cumsum(self.index.packet_key, dtype=np.int32) - 1
-        shown = self.index.packet_frame >= 0
-        frames = np.full(int(self.index.packet_frame.max()) + 1, -1, np.int32)
-        frames[self.index.packet_frame[shown]] = gop[shown]
-        return frames
+    def runs(self) -> RunTable:
+        """Packets of every frame."""
+        return RunTable.of(self.index)
+
+    @cached_property
+    def run_starts(self) -> list[int]:
+        """[F]: the packet at which decoding of each frame starts; names its group of pictures."""
+        starts: list[int] = self.runs.start.tolist()
+        return starts
+
+    @cached_property
+    def frame_bytes(self) -> int:
+        """Bytes of one decoded frame, as its pixel format lies in memory."""
+        bits = av.VideoFormat(self.index.pix_fmt).padded_bits_per_pixel
+        return self.index.width * self.index.height * max(bits, 8) // 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,12 +74,14 @@ class EpisodeData:
         state: float32 [T, Ds], the spec's state features side by side, then zeros.
         action: float32 [T, Da], likewise; 0 at invalid steps, which the loss leaves out.
         cameras: camera index of the plan -> stream, ascending.
+        shown: int32 [T, C], the frame of each of these cameras at each step, -1 for none.
         nbytes: memory held, roughly.
     """
 
     state: NDArray[np.float32]
     action: NDArray[np.float32]
     cameras: Mapping[int, CameraStream]
+    shown: NDArray[np.int32]
     nbytes: int
 
 
@@ -157,9 +169,17 @@ class EpisodeCache:
                 base_offset=videos.base_offsets[name],
                 index=videos.cameras[name],
             )
+        shown = np.empty((signals.num_steps, len(cameras)), np.int32)
+        for column, stream in enumerate(cameras.values()):
+            shown[:, column] = stream.index.step_to_frame
         packets = sum(len(stream.index.packet_size) for stream in cameras.values())
-        nbytes = state.nbytes + action.nbytes + 48 * packets + 4096
-        return EpisodeData(state=state, action=action, cameras=cameras, nbytes=nbytes)
+        return EpisodeData(
+            state=state,
+            action=action,
+            cameras=cameras,
+            shown=shown,
+            nbytes=state.nbytes + action.nbytes + shown.nbytes + 64 * packets + 4096,
+        )
 
 
 def _side_by_side(signals: Signals, features: Sequence[str], size: int) -> NDArray[np.float32]:

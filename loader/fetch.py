@@ -11,7 +11,7 @@ from typing import Final
 
 from lake.read_video import ByteRange, read_ranges
 from lake.store import Lake
-from lake.video_runs import DecodeRun, decode_runs
+from lake.video_runs import DecodeRun
 from loader.cursor import Cursor
 from loader.episodes import CameraStream, EpisodeCache, EpisodeData
 from loader.images import ImageTable, image_table
@@ -136,7 +136,7 @@ class Fetcher:
                 runs = [
                     (stream, run)
                     for stream, frames in pictures.decode.items()
-                    for run in decode_runs(stream.index, frames)
+                    for run in stream.runs.runs(frames)
                 ]
                 wanted = [_byte_range(stream, run) for stream, run in runs]
                 held += sum(part.length for part in wanted)

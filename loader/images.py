@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,14 @@ from numpy.typing import NDArray
 from loader.episodes import CameraStream, EpisodeData
 from loader.errors import LoaderError
 from loader.plan_rows import PackRow
+from loader.segments import starts_of
+
+
+class FrameKey(NamedTuple):
+    """One frame of one camera of one episode."""
+
+    stream: CameraStream
+    frame: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +44,14 @@ class ImageTable:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def frames_by_stream(self) -> dict[CameraStream, NDArray[np.int32]]:
-        """int32 [n] sorted frames shown of each stream, each once."""
-        order = np.lexsort((self.frame, self.stream))
-        bounds = np.searchsorted(self.stream[order], np.arange(len(self.streams) + 1))
-        frames = self.frame[order]
-        return {
-            stream: np.unique(frames[bounds[row] : bounds[row + 1]])
-            for row, stream in enumerate(self.streams)
-        }
+    @cached_property
+    def rows_by_key(self) -> dict[FrameKey, list[int]]:
+        """Rows of the table that show each frame."""
+        rows: dict[FrameKey, list[int]] = {}
+        streams = [self.streams[number] for number in self.stream.tolist()]
+        for row, key in enumerate(map(FrameKey, streams, self.frame.tolist())):
+            rows.setdefault(key, []).append(row)
+        return rows
 
 
 def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable:
@@ -51,39 +60,55 @@ def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable
     Raises:
         LoaderError: the lake shows another number of pictures than the plan counted.
     """
-    spans, steps, frames, cameras, streams = [], [], [], [], []
-    numbers: dict[CameraStream, int] = {}
-    for span in range(len(row)):
-        data = episodes[int(row.episode[span])]
-        if not data.cameras:
-            continue
-        observed = np.arange(row.start[span], row.stop[span], row.stride[span], dtype=np.int32)
-        # [observed, cameras], read row by row: step after step, camera after camera.
-        shown = np.stack(
-            [stream.index.step_to_frame[observed] for stream in data.cameras.values()], axis=1
-        )
-        rows = [numbers.setdefault(stream, len(numbers)) for stream in data.cameras.values()]
-        step_at, camera_at = np.nonzero(shown >= 0)
-        frames.append(shown[step_at, camera_at])
-        steps.append(observed[step_at])
-        cameras.append(np.fromiter(data.cameras, np.int32)[camera_at])
-        streams.append(np.asarray(rows, np.int32)[camera_at])
-        spans.append(np.full(len(step_at), span, np.int32))
+    numbers: dict[int, int] = {}
+    local = np.asarray(
+        [numbers.setdefault(e, len(numbers)) for e in row.episode.tolist()], np.int32
+    )
+    data = [episodes[episode] for episode in numbers]
+    # Of each observed step the frame of every camera, [S, C]; -1 where there is none.
+    shown = _stacked(
+        [
+            data[number].shown[start:stop:stride]
+            for number, start, stop, stride in zip(
+                local.tolist(),
+                row.start.tolist(),
+                row.stop.tolist(),
+                row.stride.tolist(),
+                strict=True,
+            )
+        ]
+    )
+    observation, column = np.nonzero(shown >= 0)
+    observed = row.observed
+    span_of = np.repeat(np.arange(len(row), dtype=np.int32), observed)
+    nth_of = np.arange(len(span_of)) - starts_of(observed)[span_of]
+    step_of = (row.start[span_of] + nth_of * row.stride[span_of]).astype(np.int32)
+    span = span_of[observation]
+    cameras = _stacked([np.asarray([list(each.cameras)], np.int32) for each in data])
+    counts = np.asarray([len(each.cameras) for each in data], np.int32)
     table = ImageTable(
-        span=_joined(spans),
-        step=_joined(steps),
-        camera=_joined(cameras),
-        frame=_joined(frames),
-        nth=_counted(_joined(spans), len(row)),
-        stream=_joined(streams),
-        streams=tuple(numbers),
+        span=span,
+        step=step_of[observation],
+        camera=cameras[local[span], column],
+        frame=shown[observation, column],
+        nth=_counted(span, len(row)),
+        stream=(starts_of(counts)[local[span]] + column).astype(np.int32),
+        streams=tuple(stream for each in data for stream in each.cameras.values()),
     )
     _check_counts(row, table, episodes)
     return table
 
 
-def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+def _stacked(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """int32 [sum of rows, most columns]: the parts below each other, -1 to the right."""
+    width = max((part.shape[1] for part in parts), default=0)
+    wide = [
+        part
+        if part.shape[1] == width
+        else np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-1)
+        for part in parts
+    ]
+    return np.concatenate([np.empty((0, width), np.int32), *wide])
 
 
 def _counted(span: NDArray[np.int32], num_spans: int) -> NDArray[np.int32]:
