@@ -1,0 +1,148 @@
+"""What the demo does: the commands a user would type, in order, and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Windows of the simulated set, state and text included, cost about 35 tokens: this is some 64 of
+# them in a step, which two ranks can share.
+_BUDGET_TOKENS = 1152
+_SLOTS = 2
+_HORIZON = 8
+
+CONTENT_SQL = (
+    "SELECT dataset, format, count(*) AS episodes, sum(num_steps) AS steps,"
+    " max(num_cameras) AS cameras, round(sum(video_bytes) / 1e6, 2) AS video_mb"
+    " FROM episodes GROUP BY ALL ORDER BY episodes DESC"
+)
+LENGTHS_SQL = (
+    "SELECT instruction, count(*) AS episodes, min(num_steps) AS shortest,"
+    " round(avg(num_steps), 1) AS mean, max(num_steps) AS longest,"
+    " count(*) FILTER (success) AS successful"
+    " FROM episodes WHERE dataset = 'recordings' GROUP BY 1 ORDER BY 1"
+)
+LINEAGE_SQL = (
+    "SELECT e.evaluation_id, e.success_rate, r.run_id, p.name AS plan, s.sql AS selection"
+    " FROM evaluations e JOIN runs r USING (run_id) JOIN plans p USING (plan_hash)"
+    " LEFT JOIN selections s ON s.hash = p.selection_hash"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One command of the demo.
+
+    Attributes:
+        title: what happens.
+        why: what to look at in its output.
+        arguments: of `headrace`.
+    """
+
+    title: str
+    why: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSize:
+    """How much the demo does.
+
+    Attributes:
+        episodes: demonstrations recorded.
+        epochs: passes over them; each is packed afresh.
+        rollouts: starts on which the policy is assessed.
+    """
+
+    episodes: int = 90
+    epochs: int = 8
+    rollouts: int = 60
+
+
+def stages(
+    out: Path, *, size: DemoSize, seed: int, cameras: bool, recordings: Sequence[Path]
+) -> list[Stage]:
+    """The demo's commands.
+
+    Args:
+        out: folder of all it writes.
+        size: how much of it.
+        seed: of recording, plan, weights and rollouts.
+        cameras: record pictures; False where the machine has no OpenGL.
+        recordings: further recordings to ingest beside the simulated ones.
+    """
+    lake, recorded, run = str(out / "demo.lake"), out / "recordings", out / "run"
+    others = [str(path) for path in recordings]
+    return [
+        Stage(
+            title="Record demonstrations",
+            why="A scripted expert in a physics simulation; HDF5 files in the ALOHA layout.",
+            arguments=(
+                "simulate",
+                *("--out", str(recorded), "--episodes", str(size.episodes), "--seed", str(seed)),
+                *("--picture", str(out / "recording.png")),
+                *(() if cameras else ("--no-cameras",)),
+            ),
+        ),
+        Stage(
+            title="Ingest them into a lake" + (", with real recordings" if others else ""),
+            why="Video of recordings is copied, not re-encoded; what lies in them is reported.",
+            arguments=("ingest", str(recorded), *others, lake),
+        ),
+        Stage(
+            title="Ask the lake: what is in it?",
+            why="SQL by DuckDB over a catalog that is rebuilt from the lake.",
+            arguments=(
+                "sql",
+                lake,
+                CONTENT_SQL,
+            ),
+        ),
+        Stage(
+            title="Ask again: how do the demonstrations differ?",
+            why="Lengths differ by a factor of several: what padded batches waste.",
+            arguments=(
+                "sql",
+                lake,
+                LENGTHS_SQL,
+            ),
+        ),
+        Stage(
+            title="Plan every training step",
+            why="The plan is data: hashed, certified, the same for one process or several.",
+            arguments=(
+                *("pack", lake, "dataset = 'recordings' AND success", "--name", "demo"),
+                *("--spans", "window", "--horizon", str(_HORIZON), "--image-tokens", "1"),
+                *("--budget-tokens", str(_BUDGET_TOKENS), "--slots", str(_SLOTS)),
+                *("--epochs", str(size.epochs), "--seed", str(seed)),
+                *("--picture", str(out / "plan.png")),
+            ),
+        ),
+        Stage(
+            title="Stream it",
+            why="Packs as a trainer gets them, without one.",
+            arguments=("load", lake, "demo", "--steps", "40"),
+        ),
+        Stage(
+            title="Train a vision-language-action policy",
+            why="Flow matching on packed batches. Stopped, the same command resumes bit-equal.",
+            arguments=("train", lake, "demo", "--out", str(run), "--seed", str(seed)),
+        ),
+        Stage(
+            title="Let it act on starts it has never seen",
+            why="Beside a random policy, and beside itself told another colour.",
+            arguments=(
+                *("assess", str(run), "--exam", "--episodes", str(size.rollouts)),
+                *("--seed", str(seed), "--lake", lake, "--picture", str(out / "rollout.png")),
+            ),
+        ),
+        Stage(
+            title="Where did that policy come from?",
+            why="Evaluation, run, plan and selection are rows of the same lake.",
+            arguments=("sql", lake, LINEAGE_SQL),
+        ),
+        Stage(
+            title="Packed against padded",
+            why="Same spans, same order, same model; with equal lengths there is nothing to gain.",
+            arguments=("bench", "training", "--quick"),
+        ),
+    ]
