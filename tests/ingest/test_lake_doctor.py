@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import lance
+import pytest
+
+from ingest.lake_doctor import check_lake
+from lake import EpisodeWriter, Lake, create_lake, open_lake
+from tests.episodes import make_episode
+from tests.ingest.lerobot_data import reasons
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = create_lake(tmp_path / "robots.lake")
+    with EpisodeWriter(lake) as writer:
+        for number in range(20):
+            writer.add(make_episode(number, camera_names=("top",)))
+    return open_lake(lake.uri)
+
+
+def test_a_sound_lake(lake: Lake) -> None:
+    seen: list[tuple[int, int]] = []
+    assert check_lake(lake, progress=lambda done, total: seen.append((done, total))) == []
+    assert seen == [(16, 20), (20, 20)]
+
+
+def test_rows_that_were_never_committed_are_told(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt(args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("lake.writer.record", killed)
+        with EpisodeWriter(lake) as writer:
+            writer.add(make_episode(99))
+    (finding,) = check_lake(open_lake(lake.uri))
+    assert (finding.severity, finding.reason) == ("info", "uncommitted-rows")
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("episodes", "no-labels"),
+        ("stats", "no-stats"),
+        ("specs", "no-spec"),
+        ("trajectories", "ledger-without-row"),
+    ],
+)
+def test_rows_lost_from_a_table_are_named(lake: Lake, table: str, reason: str) -> None:
+    dataset = lance.dataset(lake.table_uri(table))
+    key = "spec_id" if table == "specs" else "episode_id"
+    lost = dataset.to_table(columns=[key])[key][0].as_py()
+    dataset.delete(f"{key} = '{lost}'")
+    findings = check_lake(open_lake(lake.uri))
+    assert reason in reasons(findings)
+    named = [f for f in findings if f.reason == reason]
+    assert all(f.severity == "error" and f.episode for f in named)
+    assert len(named) == (20 if table == "specs" else 1)
+
+
+def test_flipped_bytes_are_found_and_the_others_still_verified(lake: Lake) -> None:
+    """Overwrite stored packets: each damaged episode is named, the sound ones are not."""
+    files = sorted(
+        Path(lake.table_uri("trajectories")).glob("data/**/*"), key=lambda p: p.stat().st_size
+    )
+    path = next(p for p in reversed(files) if p.is_file())
+    payload = make_episode(3, camera_names=("top",)).cameras["top"].payload
+    data = bytearray(path.read_bytes())
+    at = data.find(bytes(payload))
+    assert at >= 0, "the packets of an episode lie in one piece in the largest file"
+    data[at + 5] ^= 0xFF
+    path.chmod(0o644)
+    path.write_bytes(bytes(data))
+    findings = check_lake(open_lake(lake.uri))
+    assert [f.reason for f in findings] == ["corrupt-data"]
+    assert findings[0].episode == make_episode(3).episode_id
+    assert "checksum" in findings[0].detail
