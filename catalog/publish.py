@@ -53,26 +53,53 @@ def workspace(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def publish(built: Path, target: Path) -> None:
-    """Move a finished file over `target`, durably: readers see the old file or the new one."""
+def publish(built: Path, target: Path, *, over: FileIdentity | None, force: bool = False) -> bool:
+    """Move a finished file over `target`, durably: readers see the old file or the new one.
+
+    Args:
+        built: the file, on the same file system.
+        target: its place.
+        over: identity of the file that `built` was made from, None for none.
+        force: publish whatever is there now.
+
+    Returns:
+        False, with nothing done, where `target` is no longer `over`: to publish would take back
+        what another has published meanwhile.
+    """
     _sync(built)
-    built.replace(target)
-    _sync(target.parent)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        # The lock is held for a look and a rename only; whoever holds it publishes just now.
+        if not (_try_lock(folder) and file_identity(target) == over) and not force:
+            return False
+        built.replace(target)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def _try_lock(handle: int) -> bool:
+    """Take the lock of an open folder; False where another holds it.
+
+    A file system without locks grants every lock.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _locked_folder(folder: Path) -> tuple[Path, int]:
     while True:
         work = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         handle = os.open(work, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass  # another builder took the folder for litter before it was locked
-        except OSError:
-            return work, handle  # a file system without locks; there nobody removes litter either
-        else:
-            if work.exists():
-                return work, handle
+        # Another builder may take the folder for litter before it is locked.
+        if _try_lock(handle) and work.exists():
+            return work, handle
         os.close(handle)
 
 
@@ -86,7 +113,7 @@ def _remove_litter(folder: Path) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(work, ignore_errors=True)
         except OSError:
-            continue  # its builder is alive
+            continue  # its builder is alive, or the file system has no locks to tell
         finally:
             os.close(handle)
 

@@ -24,7 +24,7 @@ from catalog.publish import file_identity, publish, workspace
 from lake.store import Lake
 from lake.tables import TABLES
 
-_ATTEMPTS: Final = 4
+_ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,7 @@ def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
                     rebuilt = f"the file could not be changed ({first_line(error)})"
                     built = work / f"again-{target.name}"
                     change = _build(built, lake, None, EMPTY, new)
-                if file_identity(target) == base or attempt == _ATTEMPTS - 1:
-                    publish(built, target)
+                if publish(built, target, over=base, force=attempt == _ATTEMPTS - 1):
                     return _report(target, rebuilt, new, change)
     except (OSError, duckdb.Error) as error:
         raise CatalogError(

@@ -185,6 +185,11 @@ def _store(lake: Lake, selection: Selection, *, named: bool) -> Selection:
                 f" hash {selection.hash[:12]} (the query differs, or labels or episodes changed);"
                 " choose another name, or load the old one"
             )
+    _insert(lake, selection)
+    return _load(lake, selection.hash)
+
+
+def _insert(lake: Lake, selection: Selection) -> None:
     row = {
         "selection_hash": selection.hash,
         "name": selection.name,
@@ -194,9 +199,8 @@ def _store(lake: Lake, selection: Selection, *, named: bool) -> Selection:
         "versions_json": json.dumps(dict(selection.versions), sort_keys=True),
         "time_ns": time.time_ns(),
     }
-    schema = TABLES["selections"]
-    insert_new(lake, "selections", pa.Table.from_pylist([row], schema=schema))
-    return _load(lake, selection.hash)
+    rows = pa.Table.from_pylist([row], schema=TABLES["selections"])
+    insert_new(lake, "selections", rows)
 
 
 def _rows(lake: Lake) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,12 @@ from lake.writer import append_trajectories
 from tests.catalog.views import contents, rebuilt_contents, write
 
 MakeEpisode = Callable[..., Episode]
+
+
+def restore(lake: Lake, table: str, version: int) -> None:
+    """Make an old version of a table its newest."""
+    old: Any = lake.at({table: version}).dataset(table)
+    old.restore()
 
 
 class RandomLife:
@@ -49,7 +56,8 @@ class RandomLife:
 
     def _ids(self) -> list[str]:
         self.lake.refresh()
-        return visible_episodes(self.lake)["episode_id"].to_pylist()
+        ids: list[str] = visible_episodes(self.lake)["episode_id"].to_pylist()
+        return ids
 
     def append(self) -> None:
         write(self.lake, [self._episode() for _ in range(self.rng.integers(1, 5))])
@@ -62,7 +70,11 @@ class RandomLife:
         if ids := sorted(set(self._ids()) & set(labelled.to_pylist())):
             chosen = self.rng.choice(ids, int(self.rng.integers(1, len(ids) + 1)), replace=False)
             set_labels(
-                self.lake, chosen.tolist(), quality=float(self.rng.random()), split=None, tags=("x",)
+                self.lake,
+                chosen.tolist(),
+                quality=float(self.rng.random()),
+                split=None,
+                tags=("x",),
             )
 
     def delete(self) -> None:
@@ -77,8 +89,7 @@ class RandomLife:
     def restore(self) -> None:
         table = str(self.rng.choice(["trajectories", "episodes", "commits"]))
         newest = self.lake.latest(table).version
-        old = self.lake.at({table: int(self.rng.integers(1, newest + 1))})
-        old.dataset(table).restore()
+        restore(self.lake, table, int(self.rng.integers(1, newest + 1)))
 
     def orphan(self) -> None:
         rows = episode_rows(self._episode(), "commit-of-a-dead-writer")
@@ -168,8 +179,7 @@ def test_deletes_labels_and_restores_show(small_lake: Lake) -> None:
             {"episode_id": second, "instruction": "stack the cups", "success": None}
         ]
 
-        versions = {"trajectories": before}
-        small_lake.at(versions).dataset("trajectories").restore()
+        restore(small_lake, "trajectories", before)
         catalog.refresh()
         assert pa.table(ids).equals(
             catalog.query("SELECT episode_id FROM episodes ORDER BY num_steps")

@@ -22,9 +22,7 @@ def write(lake: Lake, episodes: Sequence[Episode]) -> None:
 
 def contents(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
     """Every row of every view, in an order of their own."""
-    return {
-        view: sorted(catalog.query(f"FROM {view}").to_pylist(), key=repr) for view in VIEWS
-    }
+    return {view: sorted(catalog.query(f"FROM {view}").to_pylist(), key=repr) for view in VIEWS}
 
 
 def rebuilt_contents(lake: Lake, path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,85 @@
+"""A build is private until published, and litter of dead builders goes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from catalog.publish import file_identity, publish, workspace
+
+
+def test_a_workspace_is_removed_also_on_errors(tmp_path: Path) -> None:
+    def build() -> None:
+        with workspace(tmp_path / "new") as work:
+            (work / "half").write_bytes(b"1")
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        build()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_publish_replaces_whole_and_identity_tells(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    assert file_identity(target) is None
+    seen = set()
+    for text in ("one", "two"):
+        with workspace(tmp_path) as work:
+            (work / "file").write_text(text, encoding="utf-8")
+            assert publish(work / "file", target, over=file_identity(target))
+        assert target.read_text(encoding="utf-8") == text
+        seen.add(file_identity(target))
+    assert len(seen) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_another_published_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with workspace(tmp_path) as mine, workspace(tmp_path) as theirs:
+        for work in (mine, theirs):
+            (work / "file").write_text(work.name, encoding="utf-8")
+        assert publish(theirs / "file", target, over=None)
+        assert not publish(mine / "file", target, over=None)
+        assert target.read_text(encoding="utf-8") == theirs.name
+        assert publish(mine / "file", target, over=None, force=True)
+        assert target.read_text(encoding="utf-8") == mine.name
+
+
+def test_a_live_builder_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from catalog.publish import workspace\n"
+        "with workspace(pathlib.Path(sys.argv[1])) as work:\n"
+        "    (work / 'half').write_bytes(b'1')\n"
+        "    print(work, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as builder:
+        assert builder.stdout is not None
+        theirs = Path(builder.stdout.readline().strip())
+        with workspace(tmp_path) as mine:
+            assert theirs.is_dir()
+            assert mine != theirs
+        builder.send_signal(signal.SIGKILL)
+        builder.wait()
+        assert (theirs / "half").exists()
+    with workspace(tmp_path) as mine:
+        assert [path for path in tmp_path.iterdir() if path != mine] == []
+
+
+def test_litter_needs_no_age_and_a_foreign_file_stays(tmp_path: Path) -> None:
+    litter = tmp_path / ".catalog-refresh-abc"
+    litter.mkdir()
+    now = time.time()
+    os.utime(litter, (now, now))
+    (tmp_path / "catalog.duckdb.mine").write_bytes(b"")
+    with workspace(tmp_path):
+        assert not litter.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["catalog.duckdb.mine"]
