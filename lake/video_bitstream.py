@@ -1,6 +1,6 @@
 """Packets from which a decoder can start without out-of-band headers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from av.bitstream import BitStreamFilterContext
@@ -25,8 +25,8 @@ def needs_extradata(codec: str) -> bool:
 
 
 def self_contained(
-    stream: VideoStream, packets: "Sequence[Packet[VideoStream]]", clean: NDArray[np.bool_]
-) -> list[memoryview]:
+    stream: VideoStream, packets: "Iterable[Packet[VideoStream]]", clean: NDArray[np.bool_]
+) -> Iterator[memoryview]:
     """The packets with their codec headers in band, as far as the codec has a way for that.
 
     H.264 and H.265 become Annex-B with parameter sets at every key frame; an AV1 temporal unit
@@ -45,16 +45,18 @@ def self_contained(
     if codec in _ANNEX_B:
         # A new filter for each call: it remembers which parameter sets it has already written.
         bitstream = BitStreamFilterContext(_ANNEX_B[codec], stream)
-        filtered = [memoryview(out) for packet in packets for out in bitstream.filter(packet)]
-        if len(filtered) != len(packets):
-            raise VideoError(
-                f"{len(packets)} packets became {len(filtered)} as Annex-B; re-encode the file"
-            )
-        return filtered
-    views = [memoryview(packet) for packet in packets]
-    header = (stream.codec_context.extradata or b"")[_AV1C_BYTES:]
-    if codec == "av1" and header:
-        for row in np.flatnonzero(clean):
-            if not has_av1_sequence_header(views[row]):
-                views[row] = memoryview(header + bytes(views[row]))
-    return views
+        for packet in packets:
+            filtered = bitstream.filter(packet)
+            if len(filtered) != 1:
+                raise VideoError(
+                    f"{stream.container.name}: a packet became {len(filtered)} as Annex-B;"
+                    " re-encode the file"
+                )
+            yield memoryview(filtered[0])
+        return
+    header = (stream.codec_context.extradata or b"")[_AV1C_BYTES:] if codec == "av1" else b""
+    for packet, start in zip(packets, clean.tolist(), strict=True):
+        view = memoryview(packet)
+        if header and start and not has_av1_sequence_header(view):
+            view = memoryview(header + view)
+        yield view

@@ -115,4 +115,5 @@ def _open_decoder(index: VideoIndex) -> VideoCodecContext:
         raise VideoError(f"codec {index.codec!r} is not a video codec")
     decoder.thread_count = 1
     decoder.extradata = index.extradata or None
+    decoder.width, decoder.height = index.width, index.height  # some codecs carry no size
     return decoder

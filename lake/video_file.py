@@ -59,10 +59,12 @@ class VideoFile:
         self.time_base: Fraction = stream.time_base or Fraction(1)
         self.fps: Fraction | None = stream.average_rate or stream.guessed_rate
         self.rotation_deg: int = 0
-        self.num_frames: int = len(self._table.shown)
         missing = missing_bytes(self.path)
         reason = f"{missing} bytes are missing at its end" if missing else self._table.error
         self.damage: str = f"cut short: {reason}" if reason else ""
+        if self.damage:
+            self._table = self._table.certain_prefix()
+        self.num_frames: int = len(self._table.shown)
         try:
             self._refuse_damage(declared_frames=stream.frames, salvage=salvage)
             if not self.pix_fmt or may_be_rotated(self.path):
@@ -119,12 +121,15 @@ class VideoFile:
         rows = self._table.shown[first_frame : first_frame + num_frames]
         start, stop = self._table.start_row(rows), int(rows.max()) + 1
         clean = self._table.clean[start:stop]
-        packets = self._reader.read(start, stop)
         stream = self._reader.stream
+        payload, sizes, checksums = bytearray(), [], []
         try:
-            parts = self_contained(stream, packets, clean)
-        except (VideoError, av.error.FFmpegError) as error:
-            raise VideoError(f"{self.path}: {error}") from error
+            for packet in self_contained(stream, self._reader.read(start, stop), clean):
+                payload += packet
+                sizes.append(packet.nbytes)
+                checksums.append(xxhash.xxh3_64_intdigest(packet))
+        except av.error.FFmpegError as error:
+            raise VideoError(f"{self.path}: a packet cannot be copied ({error})") from error
         context = stream.codec_context
         index = VideoIndex(
             codec=self.codec,
@@ -132,10 +137,10 @@ class VideoFile:
             height=self.height,
             pix_fmt=self.pix_fmt,
             time_base=(self.time_base.numerator, self.time_base.denominator),
-            packet_size=np.array([part.nbytes for part in parts], np.int32),
+            packet_size=np.array(sizes, np.int32),
             packet_frame=_ordinals(self._table.frame[start:stop], first_frame, num_frames),
             packet_pts=self._table.pts[start:stop],
-            packet_checksum=np.array([xxhash.xxh3_64_intdigest(part) for part in parts], np.uint64),
+            packet_checksum=np.array(checksums, np.uint64),
             packet_key=clean,
             step_to_frame=step_to_frame,
             extradata=(context.extradata or b"") if needs_extradata(self.codec) else b"",
@@ -145,7 +150,7 @@ class VideoFile:
             color_transfer=int(context.color_trc),
             rotation_deg=self.rotation_deg,
         )
-        return CameraVideo(index=index, payload=b"".join(parts))
+        return CameraVideo(index=index, payload=memoryview(payload).toreadonly())
 
     def _refuse_damage(self, *, declared_frames: int, salvage: bool) -> None:
         if self.num_frames == 0:

@@ -1,7 +1,7 @@
 """Opening a video file and reading ranges of its packets."""
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -43,8 +43,8 @@ class PacketReader:
         self._container.close()
 
     # Quoted, since PyAV's Packet is generic for type checkers only.
-    def read(self, start: int, stop: int) -> "list[Packet[VideoStream]]":
-        """Packets of rows [start, stop), each checked against the table.
+    def read(self, start: int, stop: int) -> "Iterator[Packet[VideoStream]]":
+        """Packets of rows [start, stop), one at a time, each checked against the table.
 
         Ranges in ascending order are one pass over the file; others seek.
 
@@ -56,14 +56,15 @@ class PacketReader:
                 self._seek(start)
             for _ in range(start - self._next_row):
                 next(self._packets)
-            packets = list(islice(self._packets, stop - start))
+            self._next_row = -1  # until the range is through
+            for pts in self.table.pts[start:stop].tolist():
+                packet = next(self._packets)
+                if packet.pts != pts:
+                    raise self._changed(start)
+                yield packet
         except (av.error.FFmpegError, StopIteration) as error:
             raise self._changed(start) from error
-        pts = np.array([packet.pts for packet in packets], np.float64)  # None becomes NaN
-        if not np.array_equal(pts, self.table.pts[start:stop]):
-            raise self._changed(start)
         self._next_row = stop
-        return packets
 
     def _seek(self, row: int) -> None:
         """Stand at a packet at or before `row`, and say which in `_next_row`."""
@@ -109,4 +110,9 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if not container.streams.video:
         container.close()
         raise VideoError(f"{path}: the file holds no video stream")
-    return container, container.streams.video[0]
+    stream = container.streams.video[0]
+    context: object = stream.codec_context  # None for a codec FFmpeg does not know, typed or not
+    if context is None:
+        container.close()
+        raise VideoError(f"{path}: FFmpeg knows no decoder for the video stream")
+    return container, stream

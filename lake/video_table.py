@@ -5,7 +5,7 @@ They follow pts, so what a decode drops must be left out here too: packets that 
 discards, alternate reference frames, and leading pictures before the first key frame.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import av
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from lake.errors import VideoError
 from lake.video_nal import is_clean_start, length_size
 
-_HIDDEN_VP8 = 0x10
+_SHOWN_VP8 = 0x10  # RFC 6386 9.1: show_frame in the first byte
+_AVI_UNORDERED = frozenset({"h264", "hevc"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,15 @@ class PacketTable:
         fit = starts[self.pts[starts] <= self.pts[rows].min()]
         return int(fit[-1]) if len(fit) else 0
 
+    def certain_prefix(self) -> "PacketTable":
+        """The frames before the first that may be lost where the file was cut short.
+
+        A packet that was lost would have followed in decode order, so it is shown at or after the
+        dts of the last one read; with B-frames, later frames may stand beside gaps.
+        """
+        last = self.dts[-1] if len(self.dts) else 0
+        return replace(self, shown=self.shown[self.pts[self.shown] <= last])
+
 
 def read_table(path: Path, container: InputContainer, stream: VideoStream) -> PacketTable:
     """Demux the stream once from where the container stands (its beginning).
@@ -58,6 +68,15 @@ def read_table(path: Path, container: InputContainer, stream: VideoStream) -> Pa
             unambiguous frame numbers.
     """
     codec = stream.codec.canonical_name
+    if (
+        container.format.name == "avi"
+        and codec in _AVI_UNORDERED
+        and stream.codec_context.has_b_frames
+    ):
+        raise VideoError(
+            f"{path}: AVI does not store the display order of {codec} with B-frames; re-encode the"
+            " file (ffmpeg -i IN OUT.mp4)"
+        )
     prefix = length_size(codec, stream.codec_context.extradata or b"")
     pts: list[int] = []
     dts: list[int] = []
@@ -82,7 +101,7 @@ def read_table(path: Path, container: InputContainer, stream: VideoStream) -> Pa
             dts.append(at if packet.dts is None else packet.dts)
             clean.append(packet.is_keyframe and is_clean_start(codec, memoryview(packet), prefix))
             hidden.append(
-                packet.is_discard or (codec == "vp8" and not memoryview(packet)[0] & _HIDDEN_VP8)
+                packet.is_discard or (codec == "vp8" and not memoryview(packet)[0] & _SHOWN_VP8)
             )
     except av.error.FFmpegError as reason:
         error = str(reason.strerror or reason)
@@ -131,9 +150,14 @@ def _shown(
 def _emitted_before(path: Path, pts: int) -> list[int]:
     """The pts of the frames that a plain decode shows before `pts`."""
     emitted: list[int] = []
-    with av.open(str(path)) as container:
-        for frame in container.decode(video=0):
-            if frame.pts is None or frame.pts >= pts:
-                break
-            emitted.append(frame.pts)
+    try:
+        with av.open(str(path)) as container:
+            for frame in container.decode(video=0):
+                if frame.pts is None or frame.pts >= pts:
+                    break
+                emitted.append(frame.pts)
+    except av.error.FFmpegError as error:
+        raise VideoError(
+            f"{path}: the frames before its first clean key frame cannot be decoded ({error})"
+        ) from error
     return emitted
