@@ -1,10 +1,10 @@
 """Shuffle-fill: packs filled in stream order and closed by best fit.
 
-A window of the next `look_ahead` spans of the shuffled stream is kept. A pack takes the oldest
-span again and again; when the one after the next would not fit any more, the pack is closed by
-whichever of two ways leaves less room: take the next and then best fit, or best fit at once. Since
-most spans are taken by age, packs hold hardly more alike spans than packs filled at random, and
-since the oldest always goes first, none waits for ever.
+A window of the next `look_ahead` spans of the shuffled stream is kept. A pack begins with the
+oldest span and takes the next oldest again and again; when the one after the next would not fit any
+more, the pack is closed by whichever of two ways leaves less room: take the next and then best fit,
+or best fit at once. Since most spans are taken by age, packs hold hardly more alike spans than
+packs filled at random, and since the oldest always goes first, none waits for ever.
 
 Everything is integers in a fixed order, so the result is the same on any machine.
 """
@@ -36,16 +36,16 @@ def shuffle_fill(order: Int64s, loads: Sequence[Load], look_ahead: int) -> Packi
     offsets = [0]
     while (oldest := window.first()) is not None:
         room = list(limits)
-        while True:
+        taken.append(window.take(oldest, room))
+        while (oldest := window.first()) is not None and window.fits(oldest, room):
             after = window.after(oldest)
             if after is None or not window.fits_both(oldest, after, room):
+                now = window.best_fit(room)
+                then = window.best_fit(window.room_without(oldest, room), but=oldest)
+                held = window.sizes[oldest] + (0 if then is None else window.sizes[then])
+                if now is None or held >= window.sizes[now]:
+                    taken.append(window.take(oldest, room))
                 break
-            taken.append(window.take(oldest, room))
-            oldest = after
-        now = window.best_fit(room)
-        then = window.best_fit(window.room_without(oldest, room), but=oldest)
-        held = window.sizes[oldest] + (0 if then is None else window.sizes[then])
-        if now is None or held >= window.sizes[now]:
             taken.append(window.take(oldest, room))
         while (best := window.best_fit(room)) is not None:
             taken.append(window.take(best, room))
@@ -92,6 +92,10 @@ class _Window:
 
     def _fits_caps(self, span: int, room: list[int]) -> bool:
         return all(cap[span] <= room[d] for d, cap in enumerate(self._caps, 1))
+
+    def fits(self, span: int, room: list[int]) -> bool:
+        """Whether a span fits."""
+        return self.sizes[span] <= room[0] and (not self._caps or self._fits_caps(span, room))
 
     def fits_both(self, one: int, other: int, room: list[int]) -> bool:
         """Whether two spans fit together."""

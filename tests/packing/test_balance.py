@@ -1,0 +1,79 @@
+"""Steps of like cost, and the slices of the ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packing.balance import balance, max_over_mean
+from packing.errors import PlanError
+from packing.packs import Packing
+from packing.plan import rank_slots
+from packing.settings import PlanSettings
+from tests.packing.synthetic import lognormal_lengths
+
+
+def one_each(count: int) -> Packing:
+    return Packing(items=np.arange(count), offsets=np.arange(count + 1))
+
+
+def settings(slots: int, window: int = 32) -> PlanSettings:
+    return PlanSettings(budget_tokens=128, slots_per_step=slots, balance_window_steps=window)
+
+
+@given(st.lists(st.integers(1, 1000), max_size=70), st.integers(1, 9), st.integers(1, 5))
+def test_every_pack_once_and_only_the_last_step_is_unfilled(
+    cost: list[int], slots: int, window: int
+) -> None:
+    ordered = balance(one_each(len(cost)), np.array(cost, np.int64), settings(slots, window), 0)
+    assert sorted(ordered.items.tolist()) == list(range(len(cost)))
+    assert len(ordered) == -(-len(cost) // slots) * slots
+    empty = ordered.sizes == 0
+    assert empty.sum() == len(ordered) - len(cost)
+    assert not empty[: len(cost)].any()
+
+
+def test_a_window_holds_its_packs() -> None:
+    """Packs do not move beyond their window, so locality of the draw is kept."""
+    count, slots, window = 960, 8, 5
+    cost = np.random.default_rng(0).integers(1, 1000, count)
+    step = balance(one_each(count), cost, settings(slots, window), 0).items.reshape(-1, slots)
+    number = np.arange(len(step))[:, None] // window
+    assert (step // (slots * window) == number).all()
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+def test_like_cost_shares_a_step(slots: int) -> None:
+    cost = lognormal_lengths(slots * 200, seed=3)
+    ordered = balance(one_each(len(cost)), cost, settings(slots), 0)
+    before, after = (max_over_mean(c, slots, slots) for c in (cost, cost[ordered.items]))
+    assert before > 2
+    assert after - 1 < (before - 1) / 8
+
+
+def test_max_over_mean_by_hand() -> None:
+    cost = np.array([1, 2, 3, 4, 10, 10, 10, 10])
+    # Two ranks: 1+3 and 2+4 in the first step, 20 and 20 in the second.
+    assert max_over_mean(cost, 4, 2) == (6 + 20) / (5 + 20)
+    assert max_over_mean(cost, 4, 4) == (4 + 10) / (2.5 + 10)
+    # Three ranks: slots 0 and 3, 1, 2.
+    assert max_over_mean(cost, 4, 3) == pytest.approx((5 + 20) / (10 / 3 + 40 / 3))
+    assert max_over_mean(np.zeros(0, np.int64), 4, 2) == 1.0
+
+
+@given(st.integers(1, 70), st.data())
+def test_rank_slices_partition_the_slots_for_every_world_size(
+    slots: int, data: st.DataObject
+) -> None:
+    world = data.draw(st.integers(1, slots))
+    taken = [slot for rank in range(world) for slot in rank_slots(slots, rank, world)]
+    assert sorted(taken) == list(range(slots))
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "match"),
+    [(0, 5, "5 ranks, but.*4 slots.*--slots 5"), (4, 4, "rank 4"), (-1, 2, "rank -1")],
+)
+def test_impossible_worlds_are_refused(rank: int, world: int, match: str) -> None:
+    with pytest.raises(PlanError, match=match):
+        rank_slots(4, rank, world)

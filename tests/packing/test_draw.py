@@ -1,0 +1,62 @@
+"""The drawing order: a permutation, local inside runs, diverse across them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packing.draw import aligned_run, draw_order, runs_of
+from tests.packing.synthetic import spans_of_lengths
+
+
+@given(
+    st.lists(st.integers(1, 6), max_size=30),
+    st.integers(1, 40),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_every_span_is_drawn_once(
+    run_lengths: list[int], open_runs: int, seed: int, epoch: int
+) -> None:
+    runs = np.repeat(np.arange(len(run_lengths)), run_lengths)
+    order = draw_order(runs, open_runs, seed, epoch)
+    assert sorted(order.tolist()) == list(range(len(runs)))
+    again = draw_order(runs, open_runs, seed, epoch)
+    assert np.array_equal(order, again)
+
+
+def test_at_most_the_open_runs_are_open_and_runs_stay_in_order() -> None:
+    length, count, open_runs = 8, 500, 32
+    runs = np.repeat(np.arange(count), length)
+    position = np.argsort(draw_order(runs, open_runs, 0, 0)).reshape(count, length)
+    first, last = position.min(axis=1), position.max(axis=1)
+    # Runs that lie across the wrap of the clock begin at the end of the stream.
+    whole = last - first < len(runs) // 2
+    assert (~whole).sum() <= open_runs + 1
+    assert (np.diff(position[whole], axis=1) > 0).all()
+    assert (last - first)[whole].max() <= (length + 1) * open_runs
+    at = np.arange(len(runs))
+    opened = (first[whole, None] <= at).sum(axis=0) - (last[whole, None] < at).sum(axis=0)
+    assert opened.max() <= open_runs + length
+    assert opened[len(runs) // 2] >= open_runs - length
+
+
+def test_seed_and_epoch_change_the_order() -> None:
+    runs = np.arange(100)
+    orders = {tuple(draw_order(runs, 16, *key).tolist()) for key in ((0, 0), (0, 1), (1, 0))}
+    assert len(orders) == 3
+
+
+def test_stretches_are_counted_from_the_beginning_of_the_episode() -> None:
+    steps = [0, 1, 3, 4, 7, 8, 0, 5]  # 2, 5 and 6 were refused
+    spans = spans_of_lengths([1] * 8, episode=[0] * 6 + [1] * 2, step=steps)
+    assert runs_of(spans, 4).tolist() == [0, 0, 0, 1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("gop", "run"),
+    [(1, 8), (2, 8), (3, 9), (5, 10), (8, 8), (10, 10), (15, 5), (30, 10), (250, 10)],
+)
+def test_runs_are_aligned_to_key_frames(gop: int, run: int) -> None:
+    assert aligned_run(gop) == run
+    assert gop % run == 0 or run % gop == 0
