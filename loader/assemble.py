@@ -87,6 +87,7 @@ def assemble(
         "cu_image_tokens": np.arange(len(images) + 1, dtype=np.int32) * header.layout.image_tokens,
         "state": _states(row, episodes, shape),
         "state_dim_mask": np.repeat(state_mask, observed, axis=0),
+        "state_step_index": _state_steps(row),
         "state_token_index": state_tokens,
         "cu_seqlens_state": padded_sums(observed, shape.segments),
         "actions": actions,
@@ -192,6 +193,13 @@ def _buckets(
     row[order] = np.arange(count) - starts_of(counts)[bucket[order]]
     shapes = tuple(shape.bucket_shape(int(n), *size) for n, size in zip(counts, known, strict=True))
     return order, bucket, row, shapes
+
+
+def _state_steps(row: PackRow) -> NDArray[np.int32]:
+    observed = row.observed
+    span = np.repeat(np.arange(len(row)), observed)
+    nth = np.arange(len(span)) - starts_of(observed)[span]
+    return (row.start[span] + nth * row.stride[span]).astype(np.int32)
 
 
 def _states(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch import device as Device  # noqa: N812  # a type
 
+    from loader.padded import PaddedBatch
+
 A = TypeVar("A")
 
 IGNORED_LABEL: Final = -100
@@ -77,6 +79,7 @@ class PackedBatch(Generic[A]):
         cu_image_tokens: image i owns image_token_index[cu_image_tokens[i]:cu_image_tokens[i+1]].
         state, state_dim_mask: observed states in the recorded unit, not normalised; dimensions
             that an embodiment lacks are 0 and False.
+        state_step_index: step of the episode of each row of `state`.
         state_token_index: positions in [T] of the state tokens, M/S consecutive ones per row of
             `state`; empty where the layout has no state tokens.
         cu_seqlens_state: rows of `state` of each span.
@@ -115,6 +118,7 @@ class PackedBatch(Generic[A]):
     cu_image_tokens: Annotated[A, Axes("int32", "I+1")]
     state: Annotated[A, Axes("float32", "S Ds")]
     state_dim_mask: Annotated[A, Axes("bool", "S Ds")]
+    state_step_index: Annotated[A, Axes("int32", "S")]
     state_token_index: Annotated[A, Axes("int64", "M")]
     cu_seqlens_state: Annotated[A, Axes("int32", "N+1")]
     actions: Annotated[A, Axes("float32", "Q Da")]
@@ -257,6 +261,27 @@ class PackedBatch(Generic[A]):
             kv_index=kv_index,
             cu_seqlens=this.cu_seqlens.clip(max=after),
             cu_seqlens_kv=this.cu_seqlens_kv.clip(max=after + queries),
+        )
+
+    def padded(
+        self,
+        *,
+        max_text: int,
+        num_cameras: int,
+        horizon: int,
+        dim: int,
+        num_observed: int = 1,
+    ) -> "PaddedBatch[A]":
+        """The padded layout of openpi and LeRobot, see `loader.padded.padded`."""
+        from loader.padded import padded  # noqa: PLC0415  # it needs this module
+
+        return padded(
+            self,
+            max_text=max_text,
+            num_cameras=num_cameras,
+            horizon=horizon,
+            dim=dim,
+            num_observed=num_observed,
         )
 
     def _segments(self, stream: Stream) -> tuple[A, int, A, int]:

@@ -10,6 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from lake.errors import EpisodeNotFoundError
 from lake.read import Signals, read_signals
 from lake.read_video import EpisodeVideos, read_video_indexes
 from lake.store import Lake
@@ -128,7 +129,10 @@ class EpisodeCache:
 
     def _read(self, episodes: Sequence[int]) -> None:
         addresses = [int(self._rows.address[episode]) for episode in episodes]
-        signals = read_signals(self._lake, addresses, self._features)
+        try:
+            signals = read_signals(self._lake, addresses, self._features)
+        except EpisodeNotFoundError as error:
+            raise self._missing(episodes, error) from error
         videos = read_video_indexes(self._lake, addresses)
         hashes = take_rows(self._lake, addresses, ["content_sha256"])["content_sha256"].to_pylist()
         self._metrics.counts["requests"] += _REQUESTS_PER_LOAD
@@ -146,6 +150,20 @@ class EpisodeCache:
             data = self._data(episode, values, video)
             self._held[episode] = data
             self._bytes += data.nbytes
+
+    def _missing(
+        self, episodes: Sequence[int], error: EpisodeNotFoundError
+    ) -> EpisodeNotFoundError:
+        """The error again, with the names of the episodes that are gone."""
+        gone = []
+        for episode in episodes:
+            try:
+                take_rows(self._lake, [int(self._rows.address[episode])], ["episode_id"])
+            except EpisodeNotFoundError:
+                gone.append(self._rows.episode_id[episode].as_py())
+        return EpisodeNotFoundError(
+            f"plan {self._rows.plan.plan_hash[:16]}: episode {', '.join(gone)} is gone: {error}"
+        )
 
     def _data(self, episode: int, signals: Signals, videos: EpisodeVideos) -> EpisodeData:
         header = self._rows.plan.header
