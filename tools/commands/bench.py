@@ -7,7 +7,7 @@ import typer
 
 from lake.errors import HeadraceError
 
-_BENCHES = ("ingest", "loader", "training")
+_BENCHES = ("ingest", "loader", "training", "catalog")
 
 
 class UnknownBenchError(HeadraceError):
