@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from lake.errors import CommitConflictError, LakeError
 
 _SECRET_WORDS: Final = ("secret", "token", "password", "access_key", "account_key", "sas", "sse")
+_SHORTEST_SECRET: Final = 4
 _CLIENT_OPTIONS: Final = ("allow_http", "timeout", "connect_timeout")
 _PROBED: set[str] = set()
 
@@ -19,7 +21,7 @@ def is_object_store(uri: str) -> bool:
 def redact(text: str, storage_options: Mapping[str, str]) -> str:
     """`text` without the values of options that hold credentials."""
     for name, value in storage_options.items():
-        if value and any(word in name.lower() for word in _SECRET_WORDS):
+        if len(value) >= _SHORTEST_SECRET and any(word in name.lower() for word in _SECRET_WORDS):
             text = text.replace(value, "***")
     return text
 
@@ -58,7 +60,8 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
             overwritten = True
         except AlreadyExistsError:
             overwritten = False
-        store.delete(name)
+        with suppress(BaseError):  # who may write need not be allowed to delete
+            store.delete(name)
     except (BaseError, ValueError, OSError) as error:
         text = redact(str(error).splitlines()[0], storage_options)
         raise LakeError(

@@ -8,6 +8,9 @@ import pytest
 
 from lake import Episode, Lake, create_lake
 from tests import episodes
+from tests.s3_server import s3_server
+
+__all__ = ["s3_server"]  # a fixture is shared by being named here
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 
