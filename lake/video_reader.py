@@ -30,6 +30,7 @@ class PacketReader:
         """Open and demux `path`; raises VideoError."""
         self.path = path
         self._container, self.stream = _open(path)
+        self._stamp = _stamp(path)
         self._packets: Iterator[Packet[VideoStream]] = iter(())
         self._next_row = -1
         try:
@@ -51,6 +52,8 @@ class PacketReader:
         Raises:
             VideoError: the file is not what it was when it was opened.
         """
+        if _stamp(self.path) != self._stamp:
+            raise self._changed(start)
         try:
             if not 0 <= self._next_row <= start <= self._next_row + _READ_ON:
                 self._seek(start)
@@ -62,7 +65,7 @@ class PacketReader:
                 if packet.pts != pts:
                     raise self._changed(start)
                 yield packet
-        except (av.error.FFmpegError, StopIteration) as error:
+        except (av.error.FFmpegError, OSError, StopIteration) as error:
             raise self._changed(start) from error
         self._next_row = stop
 
@@ -92,6 +95,11 @@ class PacketReader:
         )
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
 def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if not path.is_file():
         raise VideoError(f"{path}: no such video file")
@@ -100,19 +108,22 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     try:
         container = av.open(str(path))
     except (av.error.FFmpegError, OSError) as error:
-        missing = missing_bytes(path)
-        raise VideoError(
-            f"{path}: cut short, {missing} bytes are missing and with them its index, so no frame"
-            " can be read; copy the file again from its origin"
-            if missing
-            else f"{path}: not a readable video ({error.strerror or error})"
-        ) from error
-    if not container.streams.video:
-        container.close()
-        raise VideoError(f"{path}: the file holds no video stream")
-    stream = container.streams.video[0]
-    context: object = stream.codec_context  # None for a codec FFmpeg does not know, typed or not
+        raise _unreadable(path, f"not a readable video ({error.strerror or error})") from error
+    streams = container.streams.video
+    context: object = streams[0].codec_context if streams else None  # None: unknown, typed or not
     if context is None:
         container.close()
-        raise VideoError(f"{path}: FFmpeg knows no decoder for the video stream")
-    return container, stream
+        raise _unreadable(
+            path, "FFmpeg knows no decoder for the video" if streams else "it holds no video stream"
+        )
+    return container, streams[0]
+
+
+def _unreadable(path: Path, reason: str) -> VideoError:
+    missing = missing_bytes(path)
+    if missing:
+        reason = (
+            f"cut short, {missing} bytes are missing and with them its index, so no frame can be"
+            " read; copy the file again from its origin"
+        )
+    return VideoError(f"{path}: {reason}")
