@@ -30,10 +30,12 @@ def test_rows_that_were_never_committed_are_told(
     def killed(*args: object) -> None:
         raise KeyboardInterrupt(args)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("lake.writer.record", killed)
-        with EpisodeWriter(lake) as writer:
-            writer.add(make_episode(99))
+        writer = EpisodeWriter(lake)
+        writer.add(make_episode(99))
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit()
     (finding,) = check_lake(open_lake(lake.uri))
     assert (finding.severity, finding.reason) == ("info", "uncommitted-rows")
 

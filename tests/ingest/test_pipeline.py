@@ -144,11 +144,9 @@ def test_a_bad_path_is_told_before_anything_is_written(tmp_path: Path, lake: Lak
 
 def test_findings_travel_with_the_episode_and_are_counted(tmp_path: Path, lake: Lake) -> None:
     root = write_v2(tmp_path / "toy", lengths=(3, 3, 3))
+    times = pa.array([0.0, 0.2, 0.1], pa.float32())
     for index in range(3):
-        times = pa.array([0.0, 0.2, 0.1], pa.float32())
-        edit_rows(
-            root / v2_data(index), lambda t, times=times: replace_column(t, "timestamp", times)
-        )
+        edit_rows(root / v2_data(index), lambda t: replace_column(t, "timestamp", times))
     edit_info(root, lambda info: info.update(total_frames=1))
     (counts,) = ingest_sources([root], lake).sources
     groups = {reason: group.count for (_, reason, _), group in counts.groups.items()}
