@@ -111,6 +111,7 @@ def _as_json(trial: "Trial", picture: Path | None, evaluation_id: str | None) ->
     return {
         "checkpoint": str(trial.checkpoint),
         "run_id": trial.run_id,
+        "privileged": trial.privileged,
         "evaluation_id": evaluation_id,
         "picture": None if picture is None else str(picture),
         "trained": assessment_json(trial.trained),
@@ -130,6 +131,8 @@ def _print(trial: "Trial") -> None:
         grid.add_row(*_cells(assessment))
     console = Console()
     console.print(grid)
+    if trial.privileged:
+        console.print("the policy was fed where the blocks are (env_state), not pictures alone")
     for text, score in trial.trained.by_instruction.items():
         console.print(f'"{text}": {score.successes} of {score.episodes}', highlight=False)
 

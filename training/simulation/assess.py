@@ -68,6 +68,7 @@ def assess(
     purpose: Purpose = Purpose.ASSESS,
     execute: int = 6,
     misinform: bool = False,
+    privileged: bool = False,
     keep: int = 0,
     progress: Callable[[RolloutResult], None] = lambda _: None,
 ) -> Assessment:
@@ -83,6 +84,7 @@ def assess(
         execute: actions of each chunk that are executed before the policy is asked again.
         misinform: tell the policy another colour and score the asked one all the same: a policy
             that hears its instruction falls to nothing, one that ignores it scores as before.
+        privileged: append where the blocks are to the state, for a policy trained so.
         keep: how many played episodes to return.
         progress: called after each episode.
 
@@ -103,6 +105,7 @@ def assess(
             start,
             seed=episode,
             execute=execute,
+            privileged=privileged,
             instruction=_another_instruction(scene, start) if misinform else None,
         )
         outcomes[start.instruction].append(replace(result, images={}))  # pictures are large

@@ -18,6 +18,8 @@ def save_rollout_picture(
 ) -> None:
     """Save a contact sheet: one row per episode, seen evenly through time, and its path.
 
+    The number in a picture is its step.
+
     Without pictures of `camera` a row is the path of the tip alone, seen from above.
 
     Args:
@@ -50,7 +52,7 @@ def save_rollout_picture(
         for axis, step in zip(row[:-1], shown, strict=True):
             if len(pictures):
                 axis.imshow(pictures[step])
-                axis.set_title(f"step {step}", fontsize=7)
+                axis.text(1, 1, f"{step}", fontsize=7, color="white", verticalalignment="top")
             axis.set_axis_off()
         outcome = "touched it" if result.success else _failure(result)
         row[0].set_title(f'"{result.start.instruction}": {outcome}', fontsize=7, loc="left")

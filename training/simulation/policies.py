@@ -60,9 +60,17 @@ class RandomPolicy:
         return np.tile(self._rng.uniform(-self._reach_m, self._reach_m, 3), self._shape)
 
 
-def policy_actor(policy: Policy, instruction: str, *, execute: int) -> Actor:
-    """Execute the first `execute` actions of each chunk the policy chooses, then ask again."""
-    return lambda seen: policy.act(seen.images, seen.state, instruction)[:execute]
+def policy_actor(policy: Policy, instruction: str, *, execute: int, privileged: bool) -> Actor:
+    """Execute the first `execute` actions of each chunk the policy chooses, then ask again.
+
+    A `privileged` policy's state is that of the tip followed by that of the blocks.
+    """
+
+    def actor(seen: Observation) -> NDArray[np.floating]:
+        state = np.concatenate([seen.state, seen.env_state]) if privileged else seen.state
+        return policy.act(seen.images, state, instruction)[:execute]
+
+    return actor
 
 
 def expert_actor(scene: Scene) -> Actor:

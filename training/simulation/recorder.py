@@ -111,9 +111,12 @@ def write_episode(
         /observations/images/<camera>  uint8   [T, H, W, 3] RGB, one frame per chunk
         /observations/qpos             float32 [T, 3]  tip x, y, z, metres
         /observations/qvel             float32 [T, 3]  metres per second
+        /observations/env_state        float32 [T, 2 * num_blocks]  x, y of each block, metres
         /action                        float32 [T, 3]  displacement of the set-point, metres
         attributes of the root: sim, compress, fps, instruction, task, success, embodiment,
             origin_<key> for every key of `origin` (who acted, for what, from which seed)
+
+    `env_state` is privileged: a policy that acts from pictures must not be fed it.
 
     The file appears whole or not at all: it is written beside its place and renamed.
 
@@ -146,6 +149,7 @@ def write_episode(
                 )
             seen.create_dataset("qpos", data=result.states)
             seen.create_dataset("qvel", data=result.velocities)
+            seen.create_dataset("env_state", data=result.env_states)
             file.create_dataset("action", data=result.actions)
         with unfinished.open("rb") as written:
             os.fsync(written.fileno())

@@ -22,6 +22,7 @@ class RolloutResult:
         touched: index of the block touched first, or None where time ran out.
         states: float32 [T, 3], tip position in metres.
         velocities: float32 [T, 3], metres per second.
+        env_states: float32 [T, 2 * num_blocks], x and y of each block, metres (privileged).
         actions: float32 [T, 3], set-point displacements in metres.
         images: camera -> uint8 [T, H, W, 3]; empty without cameras.
     """
@@ -31,6 +32,7 @@ class RolloutResult:
     touched: int | None
     states: NDArray[np.float32]
     velocities: NDArray[np.float32]
+    env_states: NDArray[np.float32]
     actions: NDArray[np.float32]
     images: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
@@ -38,6 +40,7 @@ class RolloutResult:
         rows = {
             "states": len(self.states),
             "velocities": len(self.velocities),
+            "env_states": len(self.env_states),
             **{name: len(pictures) for name, pictures in self.images.items()},
         }
         for name, count in rows.items():
@@ -77,6 +80,7 @@ def play(scene: Scene, start: Start, actor: Actor) -> RolloutResult:
         touched=scene.touched,
         states=np.stack([o.state for o in seen]),
         velocities=np.stack([o.velocity for o in seen]),
+        env_states=np.stack([o.env_state for o in seen]),
         actions=np.stack(taken),
         images={name: np.stack([o.images[name] for o in seen]) for name in scene.cameras},
     )
@@ -90,6 +94,7 @@ def rollout(
     seed: int,
     execute: int = 6,
     instruction: str | None = None,
+    privileged: bool = False,
 ) -> RolloutResult:
     """Let a policy play one episode.
 
@@ -100,8 +105,9 @@ def rollout(
         seed: of what the policy draws.
         execute: actions of each chunk that are executed before the policy is asked again.
         instruction: what to tell the policy in place of the start's instruction.
+        privileged: append where the blocks are to the state, for a policy trained so.
     """
     policy.reset(seed)
     told = start.instruction if instruction is None else instruction
-    actor = policy_actor(policy, told, execute=execute)
+    actor = policy_actor(policy, told, execute=execute, privileged=privileged)
     return play(scene, start, actor)

@@ -23,11 +23,14 @@ class Observation:
         images: camera name -> uint8 [H, W, 3] RGB; empty without cameras.
         state: float32 [3], position of the tip in metres.
         velocity: float32 [3], metres per second.
+        env_state: float32 [2 * num_blocks], x and y of each block in metres, in the order of
+            `SceneConfig.colours`. Privileged: no camera is needed to know it.
     """
 
     images: dict[str, NDArray[np.uint8]]
     state: NDArray[np.float32]
     velocity: NDArray[np.float32]
+    env_state: NDArray[np.float32]
 
 
 class Scene:
@@ -127,6 +130,7 @@ class Scene:
             images=self._cameras.render(self._data) if self._cameras else {},
             state=self._data.qpos[-3:].astype(np.float32),
             velocity=self._data.qvel[-3:].astype(np.float32),
+            env_state=self.block_positions()[:, :2].astype(np.float32).ravel(),
         )
 
     def block_positions(self) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from training.simulation.errors import SimulationError
 from training.simulation.mjcf import CAMERAS
 from training.simulation.policies import RandomPolicy
 from training.simulation.rollout import RolloutResult
-from training.simulation.scene import Scene
+from training.simulation.scene import ACTION_NAMES, STATE_NAMES, Scene
 from training.simulation.task import Purpose, SceneConfig
 
 
@@ -23,6 +23,7 @@ class Trial:
         checkpoint: folder of the checkpoint.
         run_id: training run that made it.
         trained: the checkpoint's policy.
+        privileged: whether it is fed where the blocks are.
         misinformed: the same policy told another colour than the one that counts, or None where
             that control was left out.
         random: the random policy.
@@ -31,6 +32,7 @@ class Trial:
     checkpoint: Path
     run_id: str
     trained: Assessment
+    privileged: bool
     misinformed: Assessment | None
     random: Assessment
 
@@ -55,6 +57,9 @@ def try_checkpoint(
 ) -> Trial:
     """Roll a checkpoint out beside its controls.
 
+    A policy whose state is as long as tip and blocks together (`--state state+env_state` in the
+    plan) is fed both: the way to go without cameras.
+
     Args:
         path: a checkpoint's folder, or the folder of a run (its latest checkpoint).
         episodes: starts; every policy gets the same.
@@ -73,8 +78,14 @@ def try_checkpoint(
     """
     folder = latest_checkpoint(path / "checkpoints") or path
     policy = Policy.load(folder)
-    foreign = sorted(set(policy.spec.cameras) - set(CAMERAS))
-    if foreign or (policy.spec.state_dim, policy.spec.action_dim) != (3, 3):
+    config = config or SceneConfig()
+    foreign = set(policy.spec.cameras) - set(CAMERAS)
+    tip, blocks = len(STATE_NAMES), 2 * config.num_blocks
+    if (
+        foreign
+        or policy.spec.action_dim != len(ACTION_NAMES)
+        or policy.spec.state_dim not in {tip, tip + blocks}
+    ):
         raise SimulationError(
             f"{folder} was not trained on this simulation: cameras"
             f" {', '.join(policy.spec.cameras) or 'none'}, state of {policy.spec.state_dim} and"
@@ -91,6 +102,7 @@ def try_checkpoint(
             purpose=purpose,
             execute=execute,
             misinform=lie,
+            privileged=policy.spec.state_dim > tip,
             keep=keep,
             progress=lambda result: progress(name, result),
         )
@@ -100,6 +112,7 @@ def try_checkpoint(
         return Trial(
             checkpoint=folder,
             run_id=read_progress(folder).run_id,
+            privileged=policy.spec.state_dim > tip,
             trained=judge(policy, scene, folder.name, lie=False),
             misinformed=judge(policy, scene, "told wrongly", lie=True) if control else None,
             random=judge(RandomPolicy(), blind, "random", lie=False),

@@ -25,12 +25,13 @@ def test_files_hold_what_was_played(tmp_path: Path, seeing_scene: Scene) -> None
         assert played.steps == length
         with h5py.File(path) as file:
             assert sorted(file) == ["action", "observations"]
-            assert sorted(file["observations"]) == ["images", "qpos", "qvel"]
+            assert sorted(file["observations"]) == ["env_state", "images", "qpos", "qvel"]
             assert sorted(file["observations/images"]) == ["top", "wrist"]
             for name, wanted in (
                 ("action", played.actions),
                 ("observations/qpos", played.states),
                 ("observations/qvel", played.velocities),
+                ("observations/env_state", played.env_states),
                 ("observations/images/top", played.images["top"]),
                 ("observations/images/wrist", played.images["wrist"]),
             ):
@@ -55,7 +56,7 @@ def test_without_cameras(tmp_path: Path) -> None:
     report = record(tmp_path, 3, 0, cameras=())
     assert report.cameras == ()
     with h5py.File(report.files[2]) as file:
-        assert sorted(file["observations"]) == ["qpos", "qvel"]
+        assert sorted(file["observations"]) == ["env_state", "qpos", "qvel"]
         assert file["action"].shape == (report.lengths[2], 3)
 
 

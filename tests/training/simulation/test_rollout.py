@@ -60,6 +60,14 @@ def test_states_are_those_before_their_actions(blind_scene: Scene) -> None:
     assert result.success == (result.touched == start.target)
 
 
+def test_a_privileged_policy_is_told_where_the_blocks_are(blind_scene: Scene) -> None:
+    policy = Recorder(8)
+    start = sample_start(blind_scene.config, Purpose.ASSESS, 0, 0)
+    rollout(policy, blind_scene, start, seed=0, privileged=True)
+    state, _ = policy.asked[0]
+    np.testing.assert_allclose(state, [*start.tip, *start.blocks[:, :2].ravel()], atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(3,), (0, 3), (4, 2), (1, 4, 3)])
 def test_chunks_of_other_shapes_are_refused(blind_scene: Scene, shape: tuple[int, ...]) -> None:
     class Wrong(Recorder):
@@ -76,6 +84,7 @@ def test_uneven_results_are_refused(blind_scene: Scene) -> None:
     rows = np.zeros((4, 3), np.float32)
     with pytest.raises(SimulationError, match="top: 3 rows for 4 steps"):
         RolloutResult(
-            start=start, success=False, touched=None, states=rows, velocities=rows, actions=rows,
+            start=start, success=False, touched=None,
+            states=rows, velocities=rows, env_states=rows, actions=rows,
             images={"top": np.zeros((3, 8, 8, 3), np.uint8)},
         )  # fmt: skip
