@@ -60,7 +60,8 @@ def make_plan(
     """Plan what every training step consumes. Nothing is written: see `packing.plan_store`.
 
     Args:
-        lake: its newest versions are pinned, or those of the selection.
+        lake: the versions that it sees are pinned (`refresh` it for the newest), or those of the
+            selection.
         episodes: a selection, episode ids, the name or hash of a selection, a condition over
             `episodes` (frozen to a selection), or None for every episode.
         spans: `TrajectorySpans(...)` or `WindowSpans(...)`.

@@ -21,7 +21,7 @@ An empty slot is a row with empty lists: a zero-loss pack. `episodes` has one ro
 
     episode_id string, content_sha256 binary(32), address uint64 (row at the pinned version),
     spec, dataset, embodiment int32 (index into the header's tuples), num_steps int32,
-    cameras list<int16> (index into the header's cameras: those present),
+    cameras list<int16> (index into the header's cameras: those present, ascending),
     invalid_action_steps list<int32> (steps the loss leaves out)
 
 `texts` has `text` string and `token_ids` list<int32>.
@@ -30,7 +30,6 @@ The hash covers all of it but the row addresses, and of the header what decides 
 index into a table is meant, it is a row number.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -38,13 +37,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from packing.audit import SourceAudit
 from packing.certificate import Certificate
 from packing.errors import PlanError
 from packing.layout import TokenLayout
 from packing.norm_stats import NormStats
+from packing.plan_hash import canonical_json, content_digest
 from packing.quality import PlanQuality
 from packing.settings import PlanSettings
 
@@ -204,7 +203,7 @@ class PlanHeader:
 
     def to_json(self) -> str:
         """Canonical JSON."""
-        return _canonical(asdict(self))
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -321,13 +320,8 @@ class Plan:
             "quality",
         ):
             del header[name]
-        digest = hashlib.sha256(_canonical(header).encode())
-        for table in (self.packs, self.episodes, self.texts):
-            for name in table.column_names:
-                if name != "address":
-                    digest.update(f"\0{name}\0{table.num_rows}\0".encode())
-                    _hash_column(digest, table[name])
-        return digest.hexdigest()[:32]
+        tables = (self.packs, self.episodes.drop_columns(["address"]), self.texts)
+        return content_digest(header, tables)
 
     def sealed(self) -> Self:
         """This plan with its hash in the header."""
@@ -348,27 +342,3 @@ def rank_slots(slots_per_step: int, rank: int, world_size: int) -> range:
             f" with --slots {world_size} or more"
         )
     return range(rank, slots_per_step, world_size)
-
-
-def _canonical(value: Any) -> str:  # noqa: ANN401 - whatever JSON takes
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _hash_column(digest: Any, column: pa.ChunkedArray) -> None:  # noqa: ANN401 - hashlib's type has no public name
-    """Feed lengths and values of a column without nulls; chunking does not matter."""
-    if column.null_count:
-        raise PlanError("a plan's tables have no nulls")
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # zero or several chunks, by Arrow's version
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    if pa.types.is_list(array.type):
-        digest.update(np.asarray(pc.list_value_length(array)).astype("<i4").tobytes())
-        array = array.flatten()
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        digest.update(np.asarray(pc.binary_length(array)).astype("<i4").tobytes())
-        digest.update(b"".join(value.as_buffer() for value in array))
-    elif pa.types.is_fixed_size_binary(array.type):
-        digest.update(b"".join(value.as_py() for value in array))
-    else:
-        values = array.to_numpy(zero_copy_only=False)
-        digest.update(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"))).data)

@@ -40,7 +40,7 @@ class PlanEpisodes:
         token_ids: of each text.
         datasets, embodiments, cameras: names.
         specs: state and action per spec.
-        gop_steps: typical distance of key frames in steps, 1 where there is no video.
+        gop_steps: distance of key frames in steps, 1 where there is no video.
     """
 
     table: pa.Table
@@ -91,7 +91,10 @@ def read_plan_episodes(
     spec = _index(rows["spec_id"], spec_ids)
     _require_features(rows, spec, lake_specs, specs)
     used = _used_cameras(lake_specs, rows, cameras) if layout.image_tokens else ()
-    present = [[used.index(c) for c in names if c in used] for names in rows["cameras"].to_pylist()]
+    present = [
+        sorted(used.index(name) for name in names if name in used)
+        for names in rows["cameras"].to_pylist()
+    ]
     num_steps = rows["num_steps"].to_numpy().astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(num_steps)]).astype(np.int64)
     state_valid = _validity(lake, rows, spec, lake_specs, [s.state for s in specs], offsets)
@@ -274,9 +277,13 @@ def _texts(lake: Lake, episode_ids: pa.ChunkedArray) -> list[str]:
 
 
 def _gop_steps(rows: pa.Table, used: tuple[str, ...]) -> int:
-    """Median over episodes and used cameras of frames per key frame."""
-    lengths = [
-        frames / keys
+    """Distance of key frames in most videos of the used cameras.
+
+    A video that ends inside a group of pictures has fewer frames per key frame than a group, so
+    the quotient is rounded up and a high quantile is taken.
+    """
+    lengths = sorted(
+        -(-frames // keys)
         for names, all_frames, all_keys in zip(
             rows["cameras"].to_pylist(),
             rows["camera_frames"].to_pylist(),
@@ -285,8 +292,8 @@ def _gop_steps(rows: pa.Table, used: tuple[str, ...]) -> int:
         )
         for name, frames, keys in zip(names, all_frames, all_keys, strict=True)
         if name in used and keys
-    ]
-    return max(1, round(sorted(lengths)[len(lengths) // 2])) if lengths else 1
+    )
+    return int(lengths[len(lengths) * 9 // 10]) if lengths else 1
 
 
 def _chunks(rows: list[int]) -> Iterator[list[int]]:

@@ -74,7 +74,7 @@ def test_every_valid_step_acts_once_and_no_piece_is_over_a_limit(
         assert made.split[number] == max(len(mine) - 1, 0)
 
 
-@given(layouts, st.integers(1, 4), st.integers(15, 60), st.integers(0, 2))
+@given(layouts, st.integers(1, 4), st.integers(20, 60), st.integers(0, 2))
 def test_the_derived_maximum_is_the_largest_that_fits(
     layout: TokenLayout, every: int, budget: int, cameras: int
 ) -> None:

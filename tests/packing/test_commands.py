@@ -1,0 +1,117 @@
+"""`headrace pack` and `headrace plan`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lake import Lake
+from lake.errors import HeadraceError
+from tools.cli import build_app
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(build_app(), [str(arg) for arg in args])
+
+
+def pack(lake: Lake, *args: object) -> dict[str, Any]:
+    result = run("pack", lake.uri, "--budget-tokens", 256, "--slots", 2, "--json", *args)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_pack_prints_and_saves(ten: Lake, tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    result = run(
+        *("pack", ten.uri, "success", "--name", "mix", "--budget-tokens", 256, "--slots", 2),
+        *("--epochs", 2, "--picture", picture),
+    )
+    assert result.exit_code == 0, result.output
+    for word in ("padding", "certificate", "balance", "Q1", "tokens saved", "audit", "nothing"):
+        assert word in result.stdout
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+    listed = json.loads(run("plan", "list", ten.uri, "--json").stdout)
+    assert [entry["name"] for entry in listed] == ["mix"]
+    assert "mix" in run("plan", "list", ten.uri).stdout
+    shown = json.loads(run("plan", "show", ten.uri, "mix", "--json").stdout)
+    assert shown["plan_hash"] == listed[0]["plan_hash"]
+    assert "certificate" in run("plan", "show", ten.uri, "mix").stdout
+    verified = run("plan", "verify", ten.uri, "mix")
+    assert verified.stdout.count("ok: ") == 5
+    assert len(json.loads(run("plan", "verify", ten.uri, "mix", "--json").stdout)["checked"]) == 5
+
+
+def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
+    layout = tmp_path / "layout.json"
+    layout.write_text('{"name": "mine", "image_tokens": 9, "extra_tokens": 1}', encoding="utf-8")
+    document = pack(
+        ten,
+        *("--horizon", 5, "--history", 2, "--stride", 3, "--history-stride", 2),
+        *("--seed", 3, "--packer", "bfd", "--look-ahead", 7, "--open-runs", 5, "--run-length", 4),
+        *("--balance-window-steps", 6, "--d-model", 99, "--max-images", 8),
+        *("--max-action-queries", 40, "--max-spans", 6, "--layout", layout, "--extra-tokens", 2),
+        *("--state", "state+action,state", "--action", "action", "--camera", "top"),
+    )
+    assert document["span_maker"] == {
+        "kind": "window",
+        "horizon": 5,
+        "history": 2,
+        "stride": 3,
+        "history_stride": 2,
+    }
+    assert document["settings"] == {
+        "budget_tokens": 256,
+        "slots_per_step": 2,
+        "epochs": 1,
+        "seed": 3,
+        "packer": "bfd",
+        "look_ahead": 7,
+        "open_runs": 5,
+        "run_length": 4,
+        "balance_window_steps": 6,
+        "d_model": 99,
+        "max_images": 8,
+        "max_action_queries": 40,
+        "max_spans": 6,
+    }
+    tokens = {key: document["layout"][key] for key in ("name", "image_tokens", "extra_tokens")}
+    assert tokens == {"name": "mine", "image_tokens": 9, "extra_tokens": 2}
+    assert document["specs"][0]["state"] == ["state", "action"]
+    assert document["cameras"] == ["top"]
+    trajectory = pack(
+        ten, "--spans", "trajectory", "--max-steps", 6, "--observe-every", 2, "--split", "even"
+    )
+    assert trajectory["span_maker"] == {
+        "kind": "trajectory",
+        "max_steps": 6,
+        "observe_every": 2,
+        "split": "even",
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (("--max-steps", 3), "--max-steps: not an option of --spans window"),
+        (("--spans", "trajectory", "--horizon", 3), "--horizon: not an option of --spans traj"),
+        (("--layout", "/nowhere.json"), "--layout /nowhere.json: cannot be read"),
+        (("--budget-tokens", 100), "multiple of 128"),
+    ],
+)
+def test_bad_options_are_one_error(ten: Lake, args: tuple[object, ...], match: str) -> None:
+    result = run("pack", ten.uri, *args)
+    assert isinstance(result.exception, HeadraceError)
+    assert match in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_advice_where_near_equal_spans_leave_a_gap(ten: Lake) -> None:
+    result = run(
+        *("pack", ten.uri, "--budget-tokens", 512, "--slots", 1, "--image-tokens", 0),
+        *("--extra-tokens", 148, "--horizon", 1),
+    )
+    assert result.exit_code == 0, result.output
+    assert "--budget-tokens that fit these spans: 640" in " ".join(result.stdout.split())

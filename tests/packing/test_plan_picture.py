@@ -1,0 +1,43 @@
+"""The picture of a plan."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lake import Lake
+from packing.errors import PackingError
+from packing.make_plan import make_plan
+from packing.plan import Plan
+from packing.plan_picture import draw_plan
+from packing.trajectory_spans import TrajectorySpans
+
+
+@pytest.fixture
+def plan(ten: Lake) -> Plan:
+    return make_plan(ten, spans=TrajectorySpans(), budget_tokens=512, slots_per_step=2)
+
+
+def test_png_of_a_readable_size(plan: Plan, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra `sim`")
+    path = tmp_path / "plan.png"
+    draw_plan(plan, path)
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (1320, 900)
+
+
+def test_unknown_suffix_and_missing_folder(plan: Plan, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra `sim`")
+    for path in (tmp_path / "plan.xyz", tmp_path / "no" / "plan.png"):
+        with pytest.raises(PackingError, match="cannot be written"):
+            draw_plan(plan, path)
+
+
+def test_without_matplotlib_the_extra_is_named(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(PackingError, match=r"headrace\[sim\]"):
+        draw_plan(plan, tmp_path / "plan.png")

@@ -1,0 +1,82 @@
+"""A plan that breaks a promise is found out even when its hash is right."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lake import Lake
+from packing.errors import PlanError
+from packing.make_plan import make_plan
+from packing.plan import PACKS_SCHEMA, Plan
+from packing.verify import verify_plan
+from packing.window_spans import WindowSpans
+
+
+@pytest.fixture
+def plan(ten: Lake) -> Plan:
+    return make_plan(
+        ten, spans=WindowSpans(horizon=4), budget_tokens=256, slots_per_step=3, epochs=2
+    )
+
+
+def changed(plan: Plan, **columns: Any) -> Plan:
+    """The plan with columns of `packs` changed by functions of their rows, sealed anew."""
+    rows = plan.packs.to_pydict()
+    for name, change in columns.items():
+        rows[name] = change(rows[name])
+    return replace(plan, packs=pa.table(rows, schema=PACKS_SCHEMA)).sealed()
+
+
+def with_first_span(value: int) -> Any:
+    return lambda rows: [[value, *rows[0][1:]], *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"span_id": with_first_span(1)}, "not exactly once in epoch 0"),
+        ({"span_id": with_first_span(10**6)}, "not exactly once|span_id"),
+        ({"action_stop": with_first_span(99)}, "not inside its episode"),
+        ({"prefix_tokens": with_first_span(9)}, "prefix tokens are not the layout's"),
+        ({"images": with_first_span(7)}, "images of absent cameras"),
+        ({"tokens": lambda rows: [rows[0] - 1, *rows[1:]]}, "pack 0: tokens"),
+        ({"sum_sq": lambda rows: [rows[0] - 1, *rows[1:]]}, "pack 0: sum_sq"),
+        ({"step": lambda rows: rows[::-1]}, "step number"),
+        ({"epoch": lambda rows: rows[::-1]}, "epochs out of order"),
+    ],
+)
+def test_broken_promises(plan: Plan, columns: dict[str, Any], match: str) -> None:
+    with pytest.raises(PlanError, match=match):
+        verify_plan(changed(plan, **columns))
+
+
+def test_occurrence_that_differs_between_epochs(plan: Plan) -> None:
+    last = int(np.flatnonzero([len(r) > 0 for r in plan.packs["span_id"].to_pylist()])[-1])
+
+    def shorten(rows: list[list[int]]) -> list[list[int]]:
+        return [*rows[:last], [rows[last][0] + 1, *rows[last][1:]], *rows[last + 1 :]]
+
+    with pytest.raises(PlanError, match=r"action_start .*differs between epochs"):
+        verify_plan(changed(plan, action_start=shorten))
+
+
+def test_budget_and_certificate_are_checked_against_the_spans(plan: Plan) -> None:
+    header = plan.header
+    tight = replace(header.settings, budget_tokens=128)
+    with pytest.raises(PlanError, match="is over its tokens"):
+        verify_plan(replace(plan, header=replace(header, settings=tight)).sealed())
+    lying = replace(header.certificate, bound=header.certificate.bound + 1)
+    with pytest.raises(PlanError, match="certificate is"):
+        verify_plan(replace(plan, header=replace(header, certificate=lying)))
+    lossy = (replace(header.audit[0], omitted=1), *header.audit[1:])
+    with pytest.raises(PlanError, match="counts 1 spans omitted"):
+        verify_plan(replace(plan, header=replace(header, audit=lossy)))
+
+
+def test_hash_is_checked_first(plan: Plan) -> None:
+    wrong = replace(plan, header=replace(plan.header, plan_hash="0" * 32))
+    with pytest.raises(PlanError, match="does not match the hash"):
+        verify_plan(wrong)
