@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lake.episode import Provenance as Provenance
     from lake.feature_stats import FeatureStats as FeatureStats
     from lake.feature_stats import combine as combine
+    from lake.frames import read_frames as read_frames
     from lake.insert import insert_new as insert_new
     from lake.quarantine import QuarantineEntry as QuarantineEntry
     from lake.read import Signals as Signals
@@ -52,6 +53,7 @@ _HOMES = {
     "lake.insert": ("insert_new",),
     "lake.quarantine": ("QuarantineEntry",),
     "lake.read": ("Signals", "find_episode", "read_episode", "read_signals", "read_steps"),
+    "lake.frames": ("read_frames",),
     "lake.read_video": (
         "ByteRange",
         "EpisodeVideos",
