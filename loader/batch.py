@@ -171,8 +171,11 @@ class PackedBatch(Generic[A]):
                     f" {axes.dtype}{list(want)} ([{axes.shape}])"
                 )
         self._check_images(sizes["I"])
-        if sizes["M"] and sizes["M"] % sizes["S"]:
-            raise BatchError(f"{sizes['M']} state tokens for {sizes['S']} observed steps")
+        for tokens, owners in (("K", "I"), ("M", "S")):
+            if sizes[tokens] % max(sizes[owners], 1):
+                raise BatchError(
+                    f"{sizes[tokens]} {tokens}-tokens for {sizes[owners]} rows of {owners}"
+                )
         if not 0 <= self.num_spans <= sizes["N"]:
             raise BatchError(f"{self.num_spans} spans in {sizes['N']} segments")
 

@@ -73,7 +73,8 @@ def decoded(episode: Episode, camera: str) -> list[NDArray[np.uint8]]:
         frames += context.decode(packet)
     frames += context.decode(None)
     ordered = sorted(frames, key=lambda frame: frame.pts or 0)
-    return [frame.to_ndarray(format="rgb24").transpose(2, 0, 1) for frame in ordered]
+    pictures: list[Any] = [frame.to_ndarray(format="rgb24") for frame in ordered]
+    return [picture.transpose(2, 0, 1) for picture in pictures]
 
 
 def test_every_row_of_the_plan_comes_once_in_order(

@@ -1,0 +1,236 @@
+"""The decode process: the same batches, the same errors, and nothing left behind."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lake import Lake
+from lake.errors import CorruptDataError, HeadraceError
+from loader import LoaderError, PackLoader, WorkerDiedError
+from loader.channel import Channel
+from loader.error_wire import error_from_message, error_to_message
+from loader.plan_wire import plan_from_memfd, plan_to_memfd
+from packing.plan import Plan
+from packing.plan_store import save_plan
+from tests.loader import scenes
+from tests.loader.scenes import digest, scene_plan
+
+_NUMPY: dict[str, Any] = {"framework": "numpy"}
+_REPOSITORY = Path(__file__).parents[2]
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent is `pid`, zombies included."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_a_process_gives_what_the_caller_s_thread_gives(
+    scene: Lake, plan: Plan, num_workers: int
+) -> None:
+    with PackLoader(scene, plan, process="inline", **_NUMPY) as loader:
+        inline = [digest(batch) for batch in loader]
+    with PackLoader(scene, plan, num_workers=num_workers, **_NUMPY) as loader:
+        assert [digest(batch) for batch in loader] == inline
+        assert loader.metrics.worker_cpu_s > 0
+        assert loader.metrics.counts["wanted_frames"] > 0
+
+
+def test_batches_stay_as_they_were_while_the_stream_goes_on(scene: Lake, plan: Plan) -> None:
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
+        pairs = [(batch, digest(batch)) for batch in loader]
+    assert all(digest(batch) == before for batch, before in pairs)  # the process has ended
+
+
+def test_twenty_cycles_leave_nothing(scene: Lake, plan: Plan, open_fds: Callable[[], int]) -> None:
+    def cycle() -> None:
+        with PackLoader(scene, plan, **_NUMPY) as loader:
+            for _, _batch in zip(range(4), loader, strict=False):
+                pass
+
+    cycle()
+    fds, children = open_fds(), children_of(os.getpid())
+    for _ in range(19):
+        cycle()
+    assert children_of(os.getpid()) == children
+    assert open_fds() == fds
+
+
+def test_a_killed_worker_is_named(scene: Lake, plan: Plan) -> None:
+    before = children_of(os.getpid())
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
+        stream = iter(loader)
+        next(stream)
+        (worker,) = set(children_of(os.getpid())) - set(before)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError, match="killed by signal 9"):
+            list(stream)
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        resumed = [(batch.step, batch.slot) for batch in loader]
+    assert resumed[0] == (state["next_step"], 0)
+    assert len(resumed) == plan.packs.num_rows - state["next_step"] * 3
+
+
+_CONSUMER = """
+import sys
+from loader import PackLoader
+loader = PackLoader(sys.argv[1], "mix", framework="numpy")  # a script without a main guard
+for number, batch in enumerate(loader):
+    print(number, flush=True)
+    if number == 1:
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = scenes.scene_lake(tmp_path_factory.mktemp("saved"))
+    save_plan(lake, scene_plan(lake), "mix")
+    return lake
+
+
+def test_a_killed_consumer_leaves_no_process(saved: Lake, tmp_path: Path) -> None:
+    script = tmp_path / "consumer.py"
+    script.write_text(_CONSUMER)
+    consumer = subprocess.Popen(
+        [sys.executable, str(script), saved.uri],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=_REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(_REPOSITORY)},
+    )
+    assert consumer.stdout
+    assert [consumer.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
+    (worker,) = children_of(consumer.pid)
+    gone = os.pidfd_open(worker)
+    consumer.kill()
+    consumer.wait()
+    assert select.select([gone], [], [], 20)[0], "the decode process outlived its consumer"
+    os.close(gone)
+    for pipe in (consumer.stdin, consumer.stdout):
+        assert pipe
+        pipe.close()
+
+
+def test_folders_of_the_user_named_like_ours_do_no_harm(saved: Lake, tmp_path: Path) -> None:
+    for name in ("loader", "lake", "packing"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    script = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {str(_REPOSITORY)!r})
+        from loader import PackLoader
+        print(sum(batch.num_spans for batch in PackLoader({saved.uri!r}, "mix", framework="numpy")))
+        """
+    )
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-P", "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 0
+    assert not done.stderr
+
+
+def test_neither_the_worker_nor_the_package_imports_torch() -> None:
+    code = "import loader.worker, loader.pack_loader, sys; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=_REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    code = "import loader, sys; print([m for m in sys.modules if m in ('numpy', 'lance', 'av')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=_REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_an_error_crosses_as_itself() -> None:
+    error = error_from_message(error_to_message(CorruptDataError("packet 3")))
+    assert type(error) is CorruptDataError
+    assert str(error) == "packet 3"
+
+
+def test_an_error_that_asks_for_more_than_a_message_crosses_too() -> None:
+    class ChosenError(HeadraceError):
+        def __init__(self, message: str, *, reason: str) -> None:
+            super().__init__(message)
+            self.reason = reason
+
+    error = error_from_message(error_to_message(ChosenError("why", reason="x")))
+    assert type(error) is ChosenError
+    assert str(error) == "why"
+
+
+def test_a_foreign_error_is_named() -> None:
+    error = error_from_message(error_to_message(ZeroDivisionError("oh")))
+    assert type(error) is LoaderError
+    assert "ZeroDivisionError: oh" in str(error)
+
+
+def test_a_plan_goes_through_its_memfd(plan: Plan) -> None:
+    fd = plan_to_memfd(plan)
+    again = plan_from_memfd(fd)
+    os.close(fd)
+    assert again.content_hash() == plan.content_hash()
+    assert again.packs.equals(plan.packs)
+    assert again.header == plan.header
+
+
+def test_a_foreign_memfd_is_no_plan() -> None:
+    fd = os.memfd_create("junk")
+    os.write(fd, np.arange(100).tobytes())
+    with pytest.raises(HeadraceError):
+        plan_from_memfd(fd)
+    os.close(fd)
+
+
+def test_messages_keep_their_bounds_and_descriptors() -> None:
+    ours, socket = Channel.pair()
+    theirs = Channel(socket)
+    fd = os.memfd_create("x")
+    os.write(fd, b"hello")
+    ours.send({"a": 1})
+    ours.send({"b": [2]}, (fd,))
+    assert theirs.receive() == ({"a": 1}, ())
+    received = theirs.receive()
+    assert received
+    assert received[0] == {"b": [2]}
+    assert os.pread(received[1][0], 5, 0) == b"hello"
+    with pytest.raises(TimeoutError):
+        theirs.receive(0.0)
+    ours.close()
+    assert theirs.receive() is None
+    theirs.close()
+    os.close(fd)
+    os.close(received[1][0])
+
+
+def test_a_message_too_large_for_a_packet_is_refused() -> None:
+    ours, socket = Channel.pair()
+    with pytest.raises(LoaderError, match="at most"):
+        ours.send({"a": "x" * (1 << 18)})
+    ours.close()
+    socket.close()
