@@ -22,7 +22,7 @@ def missing_bytes(path: Path) -> int:
     with path.open("rb") as file:
         head = file.read(12)
         if head[4:8] in {b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp"}:
-            return max((stop - end for _, _, stop in _boxes(file, 0, end)), default=0)
+            return max([0, *(stop - end for _, _, stop in _boxes(file, 0, end))])
         if head[:4] == _EBML:
             return max(0, _segment_stop(file) - end)
         if head[:4] == b"RIFF":

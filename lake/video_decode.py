@@ -109,7 +109,7 @@ def _open_decoder(index: VideoIndex) -> VideoCodecContext:
     name = _DECODERS.get(index.codec, index.codec)
     try:
         decoder = av.CodecContext.create(name, "r")
-    except av.error.FFmpegError as error:
+    except av.codec.codec.UnknownCodecError as error:
         raise VideoError(f"no decoder for codec {index.codec!r} in this FFmpeg build") from error
     if not isinstance(decoder, VideoCodecContext):
         raise VideoError(f"codec {index.codec!r} is not a video codec")

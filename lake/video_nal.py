@@ -7,6 +7,7 @@ and pictures after such a start are wrong for a while. Sources: ITU-T H.264 tabl
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 _H264_IDR, _H264_SEI = 5, 6
 _H265_IRAP = range(16, 24)
@@ -71,7 +72,7 @@ def has_av1_sequence_header(packet: memoryview) -> bool:
 def _nals(packet: memoryview, nal_length_size: int) -> Iterator[memoryview]:
     if nal_length_size == 0:
         starts = [match.end() for match in _START_CODE.finditer(packet)]
-        for start, stop in zip(starts, [*starts[1:], len(packet)], strict=True):
+        for start, stop in pairwise([*starts, len(packet)]):
             if start < stop:
                 yield packet[start:stop]
         return
