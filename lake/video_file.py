@@ -124,7 +124,7 @@ class VideoFile:
         stream = self._reader.stream
         payload, sizes, checksums = bytearray(), [], []
         try:
-            for packet in self_contained(stream, self._reader.read(start, stop), clean):
+            for packet in self_contained(stream, self._reader.read(start, stop)):
                 payload += packet
                 sizes.append(packet.nbytes)
                 checksums.append(xxhash.xxh3_64_intdigest(packet))

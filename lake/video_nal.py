@@ -34,9 +34,11 @@ def length_size(codec: str, extradata: bytes) -> int:
 def is_clean_start(codec: str, packet: memoryview, nal_length_size: int) -> bool:
     """Whether decoding can start at this key packet without changing any later picture.
 
-    H.264: an IDR picture, or a recovery point that is exact at once. H.265: an IRAP picture.
-    Other codecs: the container's key flag is all there is, so True.
+    H.264: an IDR picture, or a recovery point that is exact at once. H.265: an IRAP picture. AV1: a
+    sequence header. Other codecs: the container's key flag is all there is, so True.
     """
+    if codec == "av1":
+        return _has_sequence_header(packet)
     if codec == "h264":
         for nal in _nals(packet, nal_length_size):
             kind = nal[0] & 31
@@ -48,25 +50,6 @@ def is_clean_start(codec: str, packet: memoryview, nal_length_size: int) -> bool
     if codec == "hevc":
         return any((nal[0] >> 1) & 63 in _H265_IRAP for nal in _nals(packet, nal_length_size))
     return True
-
-
-def has_av1_sequence_header(packet: memoryview) -> bool:
-    """Whether an AV1 temporal unit carries a sequence header before its first frame."""
-    at = 0
-    while at < len(packet):
-        kind = (packet[at] >> 3) & 15
-        if kind == _AV1_SEQUENCE_HEADER or kind in _AV1_FRAMES or not packet[at] & 2:
-            return kind == _AV1_SEQUENCE_HEADER
-        at += 2 if packet[at] & 4 else 1
-        size = shift = 0
-        while at < len(packet):
-            size |= (packet[at] & 127) << shift
-            shift += 7
-            at += 1
-            if packet[at - 1] < 128:
-                break
-        at += size
-    return False
 
 
 def _nals(packet: memoryview, nal_length_size: int) -> Iterator[memoryview]:
@@ -100,5 +83,24 @@ def _recovers_at_once(sei: memoryview) -> bool:
         size, at = size + sei[at], at + 1
         if kind == _SEI_RECOVERY_POINT:
             return sei[at] & 0xC0 == 0xC0  # ue(v) 0 is the bit 1, then exact_match_flag
+        at += size
+    return False
+
+
+def _has_sequence_header(packet: memoryview) -> bool:
+    """Whether an AV1 temporal unit carries a sequence header before its first frame."""
+    at = 0
+    while at < len(packet):
+        kind = (packet[at] >> 3) & 15
+        if kind == _AV1_SEQUENCE_HEADER or kind in _AV1_FRAMES or not packet[at] & 2:
+            return kind == _AV1_SEQUENCE_HEADER
+        at += 2 if packet[at] & 4 else 1
+        size = shift = 0
+        while at < len(packet):
+            size |= (packet[at] & 127) << shift
+            shift += 7
+            at += 1
+            if packet[at - 1] < 128:
+                break
         at += size
     return False

@@ -227,6 +227,16 @@ def test_intra_refresh_is_no_place_to_start(clips: Path) -> None:
     assert index.packet_frame[0] == -30
 
 
+def test_a_key_frame_without_sequence_header_is_no_place_to_start(tmp_path: Path) -> None:
+    options = _FASTEST["libsvtav1"] | {"g": "10"}
+    path = write_clip(
+        tmp_path / "once.mkv", "libsvtav1", options, later_packets="filter_units=remove_types=1"
+    )
+    with VideoFile(path) as file:
+        assert file.cut(25, 3, steps(3)).index.packet_key.sum() == 1
+        _check_cut(file, plain_decode(path), 25, 10)
+
+
 def test_checksums_are_of_the_stored_packets(clips: Path) -> None:
     path, _ = _clip(clips, "h265-open")
     with VideoFile(path) as file:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.video_nal import has_av1_sequence_header, is_clean_start, length_size
+from lake.video_nal import is_clean_start, length_size
 
 _AVCC = bytes([1, 100, 0, 30, 0xFF, 0xE1, 0, 0])
 _HVCC = bytes([1, *[0] * 20, 0xFF, 0])
@@ -84,10 +84,11 @@ def test_length_size() -> None:
     ],
 )
 def test_av1_sequence_header(unit: bytes, *, found: bool) -> None:
-    assert has_av1_sequence_header(memoryview(unit)) is found
+    assert is_clean_start("av1", memoryview(unit), 0) is found
 
 
-@given(st.binary(max_size=60), st.sampled_from(["h264", "hevc"]), st.sampled_from([0, 1, 2, 4]))
+@given(
+    st.binary(max_size=60), st.sampled_from(["h264", "hevc", "av1"]), st.sampled_from([0, 1, 2, 4])
+)
 def test_any_bytes_are_looked_at_without_error(data: bytes, codec: str, prefix: int) -> None:
     is_clean_start(codec, memoryview(data), prefix)
-    has_av1_sequence_header(memoryview(data))

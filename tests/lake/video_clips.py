@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.bitstream import BitStreamFilterContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
@@ -38,20 +39,28 @@ def write_clip(
     pts: Sequence[int] | None = None,
     container_options: Mapping[str, str] | None = None,
     format: str | None = None,  # noqa: A002  # PyAV's name
+    later_packets: str | None = None,
 ) -> Path:
-    """Encode a clip; `pts` are milliseconds."""
+    """Encode a clip; `pts` are milliseconds, `later_packets` a filter for all but the first."""
     with av.open(str(path), "w", format=format, options=dict(container_options or {})) as container:
         stream = container.add_stream(codec, rate=30, options=dict(options or {}))
         assert isinstance(stream, av.VideoStream)
         (stream.height, stream.width), stream.pix_fmt = size, pix_fmt
         if pts is not None:
             stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        packets = []
         for number, picture in enumerate(pictures(count, *size)):
             frame = VideoFrame.from_ndarray(picture, format="rgb24")
             if pts is not None:
                 frame.pts, frame.time_base = pts[number], Fraction(1, 1000)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+            packets += stream.encode(frame)
+        packets += stream.encode(None)
+        if later_packets is not None:
+            edit = BitStreamFilterContext(later_packets, av.Codec(codec, "w"))
+            packets[1:] = [part for packet in packets[1:] for part in edit.filter(packet)]
+            for packet in packets:
+                packet.stream = stream
+        container.mux(packets)
     return path
 
 
