@@ -24,12 +24,18 @@ def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
         Number of rows inserted.
 
     Raises:
+        LakeError: no such table, unknown columns, or a key missing or given twice.
         CommitConflictError: other writers kept winning the race for the next version.
     """
+    lake.table_uri(table)  # names an unknown table
     keys = primary_key(table)
     schema = TABLES[table]
     if not keys:
         raise LakeError(f"table {table} has no key to insert by")
+    if unknown := sorted(set(rows.column_names) - set(schema.names)):
+        raise LakeError(f"table {table}: unknown columns: {', '.join(unknown)}")
+    if missing := [key for key in keys if key not in rows.column_names]:
+        raise LakeError(f"table {table}: an insert lacks its key column {', '.join(missing)}")
     if rows.num_rows == 0:
         return 0
     if rows.group_by(keys).aggregate([]).num_rows != rows.num_rows:

@@ -76,9 +76,8 @@ def test_pictures_equal_a_plain_decode(
     assert got.dtype == np.uint8
     video = filmed.cameras["top"]
     mapping = video.index.step_to_frame
-    every = plain_decode(video)
-    if video.index.codec == "png":  # lossless
-        every = [picture.transpose(2, 0, 1) for picture in moving_pictures(STEPS)]
+    lossless = [picture.transpose(2, 0, 1) for picture in moving_pictures(STEPS)]
+    every = lossless if video.index.codec == "png" else plain_decode(video)
     for picture, step in zip(got, steps, strict=True):
         np.testing.assert_array_equal(picture, every[mapping[step]])
 
