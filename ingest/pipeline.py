@@ -6,9 +6,11 @@ giving the same command again.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
+
+import pyarrow.compute as pc
 
 from ingest.checks import check_episode
 from ingest.errors import EpisodeError, SourceError
@@ -19,6 +21,7 @@ from lake.episode import Episode
 from lake.errors import SpecError, VideoError
 from lake.quarantine import QuarantineEntry
 from lake.store import Lake
+from lake.visible import visible_episodes
 from lake.writer import EpisodeWriter
 
 _COMMIT_EPISODES: Final = 1024
@@ -34,10 +37,22 @@ def _no_progress(progress: IngestProgress) -> None:
 class _Run:
     """What one call of `ingest_sources` carries along."""
 
+    sources: Sequence[FoundSource]
+    lake: Lake
     writer: EpisodeWriter
     on_error: OnError
     options: SourceOptions
     progress: Callable[[IngestProgress], None]
+    known: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def older(self, dataset: str, locator: str) -> str | None:
+        """Id of the episode that the lake already had at this place of the dataset, if any."""
+        if dataset not in self.known:
+            rows = visible_episodes(self.lake, ("episode_id", "dataset", "locator"))
+            rows = rows.filter(pc.equal(rows["dataset"], dataset))
+            ids = zip(rows["locator"].to_pylist(), rows["episode_id"].to_pylist(), strict=True)
+            self.known[dataset] = dict(ids)
+        return self.known[dataset].get(locator)
 
     def refuse(self, counts: SourceIngest, error: SourceError | EpisodeError, episode: str) -> None:
         if self.on_error == "fail":
@@ -87,22 +102,24 @@ def ingest_sources(
     report = IngestReport(unrecognised=[str(p) for d in discoveries for p in d.unrecognised])
     with EpisodeWriter(lake, batch_episodes=commit_episodes) as writer:
         run = _Run(
+            sources=[source for discovery in discoveries for source in discovery.sources],
+            lake=lake,
             writer=writer,
             on_error=on_error,
             options=options or SourceOptions(),
             progress=progress,
         )
-        for found in (source for discovery in discoveries for source in discovery.sources):
+        for found in run.sources:
             counts = SourceIngest(source=str(found.path))
             report.sources.append(counts)
             started = time.perf_counter()
-            _ingest_source(run, found, counts)
+            _ingest_source(run, found, counts, len(report.sources))
             counts.seconds = time.perf_counter() - started
     report.adopted = writer.report.adopted
     return report
 
 
-def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest) -> None:
+def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest, number: int) -> None:
     try:
         source = found.format.open(found.path, run.options)
     except SourceError as error:
@@ -114,7 +131,15 @@ def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest) -> None:
         entries = source.entries()
         for done, entry in enumerate(entries, 1):
             _ingest_episode(run, source, entry, counts)
-            run.progress(IngestProgress(source=counts, done=done, total=len(entries)))
+            run.progress(
+                IngestProgress(
+                    source=counts,
+                    done=done,
+                    total=len(entries),
+                    number=number,
+                    sources=len(run.sources),
+                )
+            )
         counts.note(source.findings())
     finally:
         source.close()
@@ -135,6 +160,7 @@ def _ingest_episode(run: _Run, source: Source, entry: EpisodeEntry, counts: Sour
             lost = EpisodeError(finding.detail, reason=finding.reason, stream=finding.stream)
             run.refuse(counts, lost, entry.locator)
             counts.streams_quarantined += 1
+    older = run.older(source.dataset, entry.locator)
     try:
         run.writer.add(reading.episode)
     except SpecError as error:
@@ -143,7 +169,23 @@ def _ingest_episode(run: _Run, source: Source, entry: EpisodeEntry, counts: Sour
         counts.quarantined += 1
         return
     counts.note(reading.findings)
+    counts.note(_changed(entry, older))
     _count(counts, reading.episode)
+
+
+def _changed(entry: EpisodeEntry, older: str | None) -> list[Finding]:
+    if older is None:
+        return []
+    return [
+        Finding(
+            severity="warning",
+            reason="changed-episode",
+            where=entry.locator,
+            detail=f"the lake holds {older}, the same place of the dataset with other files; both"
+            " are kept: select the one you want, or give --dataset another name",
+            episode=entry.locator,
+        )
+    ]
 
 
 def read_episode(source: Source, entry: EpisodeEntry) -> EpisodeReading:

@@ -83,8 +83,12 @@ class IngestProgress:
         source: counts of the source in work so far.
         done: episodes of it dealt with.
         total: episodes listed in it.
+        number: number of the source, 1 for the first.
+        sources: how many sources there are.
     """
 
     source: SourceIngest
     done: int
     total: int
+    number: int
+    sources: int

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.lerobot.episodes import EpisodeRecord, VideoPlace
-from ingest.lerobot.frames import frame_numbers, frame_period_s, frame_range
+from ingest.lerobot.frames import frame_numbers, frame_range
 from ingest.lerobot.info import DatasetInfo, DeclaredFeature
-from ingest.lerobot.video_files import VideoFiles
+from ingest.lerobot.video_files import OpenVideo, VideoFiles
 from ingest.source import Finding
 from lake.episode import CameraVideo
 from lake.errors import VideoError
-from lake.video_file import VideoFile
 
 _RATE_TOLERANCE: Final = 0.05
 
@@ -93,28 +92,28 @@ class CameraReader:
     def _map_and_cut(
         self,
         one: "_OneCamera",
-        video: VideoFile,
+        video: OpenVideo,
         place: VideoPlace,
         num_steps: int,
         frame_index: NDArray[np.int64] | None,
     ) -> CameraVideo | None:
-        if video.damage:
-            one.note("warning", "damaged-video", f"{video.path.name}: {video.damage}")
+        file = video.file
+        if file.damage:
+            one.note("warning", "damaged-video", f"{file.path.name}: {file.damage}")
         next_start = self._next_start(one.camera.key, place)
-        span = frame_range(video.frame_pts, video.time_base, place.from_s, next_start)
+        span = frame_range(video.frame_pts, file.time_base, place.from_s, next_start)
         supply = span.stop - span.first
         if supply == 0:
             one.note(
                 "error",
                 "no-frames",
-                f"starts at {place.from_s:g} s, where {video.path.name} has no frame for it; the"
+                f"starts at {place.from_s:g} s, where {file.path.name} has no frame for it; the"
                 " episode goes in without this camera",
             )
             return None
-        if not self._rate_fits(one, video, supply, num_steps):
+        if not self._rate_fits(one, video.period_s, supply, num_steps):
             return None
-        period = frame_period_s(video.frame_pts, video.time_base)
-        if period is not None and abs(span.offset_s) > period / 4:
+        if video.period_s is not None and abs(span.offset_s) > video.period_s / 4:
             one.note(
                 "warning",
                 "start-off-grid",
@@ -137,16 +136,17 @@ class CameraReader:
                 "frame-index-gap",
                 f"frame_index does not count 0..{num_steps - 1}; frames are taken by {by}",
             )
-        return video.cut(span.first, int(step_to_frame.max()) + 1, step_to_frame)
+        return file.cut(span.first, int(step_to_frame.max()) + 1, step_to_frame)
 
-    def _rate_fits(self, one: "_OneCamera", video: VideoFile, supply: int, num_steps: int) -> bool:
+    def _rate_fits(
+        self, one: "_OneCamera", period_s: float | None, supply: int, num_steps: int
+    ) -> bool:
         """False where the frames are of another rate than the steps, so numbers do not match."""
-        period = frame_period_s(video.frame_pts, video.time_base)
-        if period is None or self._fps is None:
+        if period_s is None or self._fps is None:
             return True
-        if abs(1 / period - self._fps) <= _RATE_TOLERANCE * self._fps:
+        if abs(1 / period_s - self._fps) <= _RATE_TOLERANCE * self._fps:
             return True
-        rates = f"the video has {1 / period:.4g} frames/s, the steps {self._fps:g}/s"
+        rates = f"the video has {1 / period_s:.4g} frames/s, the steps {self._fps:g}/s"
         if supply == num_steps:
             one.note("warning", "video-rate", f"{rates}; one frame per step is there and is used")
             return True

@@ -194,7 +194,10 @@ class LeRobotSource:
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:
             path = self.root / name
-            self._fingerprints[name] = file_fingerprint(path) if path.is_file() else "missing"
+            try:
+                self._fingerprints[name] = file_fingerprint(path)
+            except OSError:  # missing or unreadable: reading the episode tells which and why
+                self._fingerprints[name] = "missing"
         return self._fingerprints[name]
 
     def _open(self, name: str) -> DataFile:

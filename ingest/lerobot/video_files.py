@@ -3,14 +3,34 @@
 One file per camera stays open, since episodes are read in order and a file serves many of them.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.lerobot.frames import frame_period_s
 from lake.errors import VideoError
 from lake.video_file import VideoFile
 
 _SUFFIXES: Final = frozenset({".mp4", ".mkv", ".mov", ".avi", ".webm"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVideo:
+    """An open file with what is asked of it for every episode in it.
+
+    Attributes:
+        file: the file.
+        frame_pts: int64 [F], ascending, times of its frames in ticks of `file.time_base`.
+        period_s: median distance between frames in seconds, None for a single frame.
+    """
+
+    file: VideoFile
+    frame_pts: NDArray[np.int64]
+    period_s: float | None
 
 
 class VideoFiles:
@@ -18,7 +38,7 @@ class VideoFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._open: dict[str, VideoFile] = {}
+        self._open: dict[str, OpenVideo] = {}
         self._broken: dict[str, VideoError] = {}
 
     @cached_property
@@ -59,7 +79,7 @@ class VideoFiles:
         everything = (str(path) for paths in self._present.values() for path in paths)
         return sorted(set(everything) - used)
 
-    def open(self, key: str, file: str) -> VideoFile:
+    def open(self, key: str, file: str) -> OpenVideo:
         """The camera's file, opened; the one opened before for this camera is closed.
 
         A file that was cut short is opened as far as it goes.
@@ -71,20 +91,24 @@ class VideoFiles:
             raise self._broken[file]
         current = self._open.get(key)
         path = self._root / file
-        if current is not None and current.path == path:
+        if current is not None and current.file.path == path:
             return current
         if current is not None:
-            current.close()
+            current.file.close()
             del self._open[key]
         try:
-            self._open[key] = VideoFile(path, salvage=True)
+            video = VideoFile(path, salvage=True)
         except VideoError as error:
             self._broken[file] = error
             raise
+        pts = video.frame_pts
+        self._open[key] = OpenVideo(
+            file=video, frame_pts=pts, period_s=frame_period_s(pts, video.time_base)
+        )
         return self._open[key]
 
     def close(self) -> None:
         """Close all files."""
         for video in self._open.values():
-            video.close()
+            video.file.close()
         self._open.clear()

@@ -177,3 +177,24 @@ def test_two_datasets_of_one_name_and_content_place_are_told_apart(
     one, two = ingest_sources([first, second], lake).sources
     assert (one.written, two.written) == (2, 2)
     assert len(set(visible_episodes(lake)["episode_id"].to_pylist())) == 4
+
+
+def test_an_episode_is_not_taken_for_its_own_older_self(tmp_path: Path, lake: Lake) -> None:
+    root = write_v2(tmp_path / "toy", lengths=(3, 3, 3), cameras=())
+    (counts,) = ingest_sources([root], lake, commit_episodes=1).sources
+    assert (counts.written, counts.groups) == (3, {})
+
+
+def test_a_changed_episode_goes_in_beside_the_older_one_and_is_told(
+    tmp_path: Path, lake: Lake
+) -> None:
+    root = write_v2(tmp_path / "toy", cameras=())
+    ingest_sources([root], lake)
+    edit_rows(root / v2_data(1), lambda t: replace_column(t, "task_index", [0] * 7))
+    (counts,) = ingest_sources([root], lake).sources
+    assert (counts.written, counts.present) == (1, 1)
+    (group,) = [g for (_, reason, _), g in counts.groups.items() if reason == "changed-episode"]
+    assert (group.count, group.first.episode) == (1, "episode_000001")
+    assert "toy/episode_000001-" in group.first.detail
+    lake.refresh()
+    assert visible_episodes(lake).num_rows == 3

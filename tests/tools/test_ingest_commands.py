@@ -61,6 +61,16 @@ def test_options_reach_the_lake(run: Run, root: Path, tmp_path: Path) -> None:
     assert all(name.startswith("mine/") for name in rows["episode_id"].to_pylist())
 
 
+def test_several_recordings_of_one_dataset_are_one_line(
+    run: Run, root: Path, tmp_path: Path
+) -> None:
+    write_v2(root.parent / "other", lengths=(3,))
+    code, out, _ = run("ingest", root.parent, tmp_path / "x.lake", "--dataset", "both")
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if "both (2 files)" in line]
+    assert [cell.strip() for cell in line.split("│")[3:8]] == ["3", "0", "0", "15", "15"]
+
+
 def test_quarantine_is_counted_and_the_way_to_see_it_shown(
     run: Run, root: Path, tmp_path: Path
 ) -> None:
