@@ -51,9 +51,10 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
     try:
         client = {k: v for k, v in options.items() if k in _CLIENT_OPTIONS}
         config = {k: v for k, v in options.items() if k not in _CLIENT_OPTIONS}
-        # Typed per kind of store; the options here are whatever the user's store takes.
+        # Typed per kind of store; the options here are whatever the user's store takes. Empty
+        # client options would hide those of the environment.
         open_store: Callable[..., Any] = from_url
-        store = open_store(uri, config=config, client_options=client)
+        store = open_store(uri, config=config, client_options=client or None)
         store.put(name, b"1", mode="create")
         try:
             store.put(name, b"2", mode="create")

@@ -11,10 +11,16 @@ import lance
 import pyarrow as pa
 from lance.fragment import write_fragments
 
-from lake.errors import LakeError, LakeNotFoundError, LakeVersionError
+from lake.errors import (
+    CorruptDataError,
+    LakeError,
+    LakeNotFoundError,
+    LakeVersionError,
+    SpecError,
+)
 from lake.object_store import is_object_store, redact, require_conditional_put
 from lake.spec import Spec
-from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, STORAGE_VERSION, TABLES
+from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, STORAGE_VERSION, TABLES, equals
 
 if TYPE_CHECKING:
     from lance.lance import _Session as Session  # its stub knows the class by this name only
@@ -73,6 +79,9 @@ class Lake:
         """
         with self._lock:
             if table not in self._datasets:
+                if table != "commits" and self.pinned is None:
+                    # The ledger is seen first, so that the other tables hold all that it names.
+                    self.dataset("commits")
                 version = None if self.pinned is None else self.pinned.get(table)
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
@@ -97,11 +106,11 @@ class Lake:
     def versions(self) -> dict[str, int]:
         """Table -> version as this handle sees them.
 
-        The ledger is read first: every row it names is then in the later versions of the others.
+        Whatever the ledger names at its version is in the others at theirs.
         """
         if self.pinned is not None:
             return dict(self.pinned)
-        return {table: self.dataset(table).version for table in reversed(list(TABLES))}
+        return {table: self.dataset(table).version for table in TABLES}
 
     def at(self, versions: Mapping[str, int]) -> Self:
         """The same lake pinned to versions (as from `versions()`); the caches are shared."""
@@ -118,15 +127,15 @@ class Lake:
 
         Raises:
             LakeError: the lake has none.
+            CorruptDataError: its text does not match its id, which is a hash of it.
         """
         with self._lock:
             if spec_id not in self._specs:
-                rows = self.dataset("specs").to_table().to_pydict()
-                for known, text in zip(rows["spec_id"], rows["spec_json"], strict=True):
-                    if known not in self._specs:
-                        self._specs[known] = Spec.from_json(text)
-            if spec_id not in self._specs:
-                raise LakeError(f"{self.uri}: no spec {spec_id!r}; refresh the lake or repair it")
+                with self.errors_named("read specs"):
+                    rows = self.dataset("specs").to_table(filter=equals("spec_id", spec_id))
+                if not rows.num_rows:
+                    raise LakeError(f"{self.uri}: there is no spec {spec_id!r}")
+                self._specs[spec_id] = _parse_spec(spec_id, rows["spec_json"][0].as_py())
             return self._specs[spec_id]
 
     @contextmanager
@@ -248,6 +257,16 @@ def _layout(lake: Lake) -> str | None:
         ) from None
     metadata: dict[bytes, bytes] = ledger.schema.metadata or {}
     return metadata.get(LAYOUT_KEY, b"none").decode()
+
+
+def _parse_spec(spec_id: str, text: str) -> Spec:
+    try:
+        spec = Spec.from_json(text)
+    except (ValueError, KeyError, TypeError, AttributeError, SpecError) as error:
+        raise CorruptDataError(f"spec {spec_id}: cannot be parsed ({error})") from error
+    if spec.spec_id != spec_id:
+        raise CorruptDataError(f"spec {spec_id}: its text does not match its id")
+    return spec
 
 
 def _normal(uri: str | Path) -> str:

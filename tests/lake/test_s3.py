@@ -92,6 +92,19 @@ def test_two_writers_race(s3_server: S3Server) -> None:
         assert read_episode(lake, episode.episode_id).content_sha256() == episode.content_sha256()
 
 
+def test_the_environment_is_enough(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = s3_server.storage_options
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["aws_endpoint"])
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_REGION", options["aws_region"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["aws_access_key_id"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["aws_secret_access_key"])
+    lake = create_lake(s3_server.uri("environment.lake"))
+    with EpisodeWriter(lake) as writer:
+        writer.add(make_episode(1))
+    assert read_episode(lake, make_episode(1).episode_id).num_steps == 12
+
+
 @pytest.mark.parametrize("wrong", ["aws_secret_access_key", "aws_endpoint"])
 def test_a_store_that_cannot_be_used_is_one_error_without_secrets(
     s3_server: S3Server, wrong: str

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-from lake import EpisodeWriter, Lake, create_lake, open_lake, visible_episodes
-from lake.errors import LakeError, LakeNotFoundError, LakeVersionError
+from lake import EpisodeWriter, Lake, create_lake, insert_new, open_lake, visible_episodes
+from lake.errors import CorruptDataError, LakeError, LakeNotFoundError, LakeVersionError
 from lake.tables import LAYOUT_KEY, STORAGE_VERSION, TABLES
 from tests.episodes import make_episode
 
@@ -171,6 +172,32 @@ def test_specs_are_read_once_and_missing_ones_named(lake: Lake) -> None:
     assert lake.spec(episode.spec.spec_id) is lake.spec(episode.spec.spec_id)
     with pytest.raises(LakeError, match="no spec 'nonsense'"):
         lake.spec("nonsense")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"features": 3}', make_episode(1).spec.to_json()[:-9], "true"]
+)
+def test_a_damaged_spec_is_corruption(lake: Lake, text: str) -> None:
+    insert_new(lake, "specs", pa.table({"spec_id": ["0123456789abcdef"], "spec_json": [text]}))
+    with pytest.raises(CorruptDataError, match="spec 0123456789abcdef: cannot be parsed"):
+        open_lake(lake.uri).spec("0123456789abcdef")
+
+
+def test_a_spec_that_is_another_is_corruption(lake: Lake) -> None:
+    text = make_episode(1).spec.to_json()
+    insert_new(lake, "specs", pa.table({"spec_id": ["0123456789abcdef"], "spec_json": [text]}))
+    with pytest.raises(CorruptDataError, match="does not match its id"):
+        open_lake(lake.uri).spec("0123456789abcdef")
+
+
+@pytest.mark.parametrize("first", ["specs", "trajectories", "stats"])
+def test_a_handle_sees_tables_that_agree_whatever_it_opened_first(lake: Lake, first: str) -> None:
+    reader = open_lake(lake.uri)
+    reader.dataset(first)
+    with EpisodeWriter(lake) as writer:
+        writer.add(make_episode(1))
+    assert visible_episodes(reader).num_rows == 0
+    assert visible_episodes(reader.at(reader.versions())).num_rows == 0
 
 
 def test_credentials_are_never_shown(tmp_path: Path) -> None:
