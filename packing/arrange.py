@@ -1,13 +1,13 @@
 """From spans to steps: drawn, packed, balanced, once per epoch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from packing.balance import balance
+from packing.balance import balance, enough_window_steps
 from packing.bounds import certify
 from packing.certificate import Certificate
-from packing.draw import draw_order
+from packing.draw import LEAST_OPEN_RUNS, draw_order
 from packing.histogram_bfd import histogram_bfd
 from packing.packs import Load, Packing, loads_of
 from packing.settings import PlanSettings
@@ -23,11 +23,13 @@ class Arrangement:
         packing: one pack per slot, empty ones included; `items` are span ids.
         epoch: int64 [slots], epoch of each slot.
         certificate: of the epoch that needed the most packs.
+        settings: with every choice made that was left open.
     """
 
     packing: Packing
     epoch: Int64s
     certificate: Certificate
+    settings: PlanSettings
 
     def span_slots(self) -> Int64s:
         """int64 [items]: the slot (row) of each planned occurrence."""
@@ -46,12 +48,25 @@ def arrange(spans: Spans, runs: Int64s, settings: PlanSettings) -> Arrangement:
     squares = spans.tokens.astype(np.int64) ** 2
     epochs: list[Packing] = []
     most = 0
+    open_runs = settings.open_runs or LEAST_OPEN_RUNS
+    window_steps = settings.balance_window_steps
     for epoch in range(settings.epochs):
-        order = draw_order(runs, settings.open_runs, settings.seed, epoch)
+        order = draw_order(runs, open_runs, settings.seed, epoch)
         packing = _pack(order, loads, settings, epoch)
         most = max(most, len(packing))
         cost = settings.cost_units(packing.sum(spans.tokens), packing.sum(squares))
-        epochs.append(balance(packing, cost, settings, epoch))
+        # Chosen in the first epoch: the costs of another are those of the same spans.
+        window_steps = window_steps or enough_window_steps(cost, settings.slots_per_step)
+        epochs.append(
+            balance(
+                packing,
+                cost,
+                slots=settings.slots_per_step,
+                window_steps=window_steps,
+                seed=settings.seed,
+                epoch=epoch,
+            )
+        )
     offsets = [epochs[0].offsets]
     for packing in epochs[1:]:
         offsets.append(packing.offsets[1:] + offsets[-1][-1])
@@ -62,6 +77,7 @@ def arrange(spans: Spans, runs: Int64s, settings: PlanSettings) -> Arrangement:
         ),
         epoch=np.repeat(np.arange(settings.epochs), [len(packing) for packing in epochs]),
         certificate=certify(loads, most),
+        settings=replace(settings, open_runs=open_runs, balance_window_steps=window_steps),
     )
 
 

@@ -3,46 +3,74 @@
 A step lasts as long as its costliest rank, and attention makes cost uneven among packs of equal
 token count. Packs of like cost are therefore put into the same step: inside a window of some steps
 packs are sorted by cost and cut into steps of S, and these steps, whose costs differ, are shuffled
-inside the window. The window is what keeps the locality of the draw.
+inside the window. The window is what keeps the order of the draw, and hence its locality and
+shuffle, so it is no larger than the costs ask for.
 """
+
+from typing import Final
 
 import numpy as np
 
 from packing.packs import Packing
 from packing.seeded import STREAM_SLOTS, STREAM_STEPS, random_words
-from packing.settings import PlanSettings
 from packing.spans import Int64s
 
+ENOUGH_PERCENT: Final = 2
+MOST_WINDOW_STEPS: Final = 64
 
-def balance(packing: Packing, cost: Int64s, settings: PlanSettings, epoch: int) -> Packing:
+
+def balance(
+    packing: Packing, cost: Int64s, *, slots: int, window_steps: int, seed: int, epoch: int
+) -> Packing:
     """Order packs into steps of S slots; the last step is filled up with empty packs.
 
     Args:
         packing: P packs in stream order.
         cost: int64 [P], any unit.
-        settings: `slots_per_step`, `balance_window_steps`, `seed`.
-        epoch: of the shuffle.
+        slots: packs of a step, S.
+        window_steps: steps among whose packs those of like cost are gathered.
+        seed: of the shuffle.
+        epoch: each is shuffled afresh.
 
     Returns:
         ceil(P / S) * S packs.
     """
-    slots = settings.slots_per_step
     count = len(packing)
     steps = -(-count // slots)
     # The stream's last packs, not the cheapest of all, make up the unfilled step.
     whole = count // slots
-    window = np.arange(whole * slots) // (slots * settings.balance_window_steps)
+    window = np.arange(whole * slots) // (slots * window_steps)
     by_cost = np.lexsort((cost[: whole * slots], window))
-    step_window = np.arange(whole) // settings.balance_window_steps
-    step_key = random_words(whole, settings.seed, STREAM_STEPS, epoch)
-    step_order = np.lexsort((step_key, step_window))
+    step_window = np.arange(whole) // window_steps
+    step_order = np.lexsort((random_words(whole, seed, STREAM_STEPS, epoch), step_window))
     rows = by_cost.reshape(whole, slots)[step_order]
-    slot_key = random_words(whole * slots, settings.seed, STREAM_SLOTS, epoch).reshape(whole, slots)
+    slot_key = random_words(whole * slots, seed, STREAM_SLOTS, epoch).reshape(whole, slots)
     rows = np.take_along_axis(rows, np.argsort(slot_key, axis=1, kind="stable"), axis=1)
     table = np.full(steps * slots, -1, np.int64)
     table[: whole * slots] = rows.ravel()
     table[whole * slots : count] = np.arange(whole * slots, count)
     return packing.reorder(table)
+
+
+def enough_window_steps(cost: Int64s, slots: int) -> int:
+    """The smallest power of two, at most 64, with which S ranks lose at most 2 % by imbalance.
+
+    Args:
+        cost: int64 [P] of packs in stream order, any unit.
+        slots: packs of a step, S.
+    """
+    whole = len(cost) // slots
+    cost = cost[: whole * slots]
+    window_steps = 1
+    while window_steps < MOST_WINDOW_STEPS:
+        window = np.arange(len(cost)) // (slots * window_steps)
+        steps = cost[np.lexsort((cost, window))].reshape(whole, slots)
+        # In integers: a choice that a plan depends on must not hang on the last bit of a float.
+        lasts, works = int(steps.max(axis=1).sum()) * slots, int(steps.sum())
+        if lasts * 100 <= works * (100 + ENOUGH_PERCENT):
+            break
+        window_steps *= 2
+    return window_steps
 
 
 def max_over_mean(cost: Int64s, slots: int, world_size: int) -> float:

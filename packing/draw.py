@@ -11,6 +11,7 @@ wraps around at n, the number of spans. Exactly `open_runs` runs (of full length
 any moment, at the beginning and the end as much as in the middle.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +22,7 @@ from packing.seeded import STREAM_JITTER, STREAM_RUNS, permutation, random_words
 from packing.spans import Int64s, Spans
 
 NEAR_RUN_LENGTH: Final = 8
+LEAST_OPEN_RUNS: Final = 256
 
 
 def aligned_run(gop_windows: int) -> int:
@@ -33,6 +35,15 @@ def aligned_run(gop_windows: int) -> int:
     divisors = (d for d in range(2, gop_windows + 1) if gop_windows % d == 0)
     candidates: Iterable[int] = {*multiples, *divisors} or {NEAR_RUN_LENGTH}
     return min(candidates, key=lambda length: (abs(length - NEAR_RUN_LENGTH), -length))
+
+
+def enough_open_runs(spans_per_step: float) -> int:
+    """256, or twice the spans of a step where that is more.
+
+    A run gives one span per `open_runs` spans of the stream. With fewer open runs than spans in a
+    step, neighbours of one run would meet in the same step.
+    """
+    return max(LEAST_OPEN_RUNS, math.ceil(2 * spans_per_step))
 
 
 def runs_of(spans: Spans, run_steps: int) -> Int64s:

@@ -14,7 +14,7 @@ from catalog.selection import Selection, freeze_selection, load_selection
 from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.arrange import arrange
-from packing.draw import aligned_run, runs_of
+from packing.draw import aligned_run, enough_open_runs, runs_of
 from packing.errors import PlanError
 from packing.layout import TokenLayout
 from packing.measure import audit_spans, measure_quality
@@ -46,9 +46,9 @@ def make_plan(
     seed: int = 0,
     packer: Packer = "shuffle-fill",
     look_ahead: int = 1024,
-    open_runs: int = 256,
+    open_runs: int | None = None,
     run_length: int | None = None,
-    balance_window_steps: int = 32,
+    balance_window_steps: int | None = None,
     d_model: int = 1024,
     max_images: int | None = None,
     max_action_queries: int | None = None,
@@ -72,9 +72,10 @@ def make_plan(
         seed: of every random choice.
         packer: `shuffle-fill` or `bfd`.
         look_ahead: of shuffle-fill.
-        open_runs: runs drawn from at the same time.
+        open_runs: runs drawn from at the same time; None takes enough for the size of a step.
         run_length: windows of a run; None aligns it to the distance of key frames.
-        balance_window_steps: steps among which packs of like cost are gathered.
+        balance_window_steps: steps among which packs of like cost are gathered; None takes as
+            many as are needed.
         d_model: width of the model, for its cost.
         max_images: cap per pack.
         max_action_queries: cap per pack.
@@ -120,6 +121,7 @@ def make_plan(
     _require_spans(made.spans, source)
     settings, runs = _runs(made.spans, spans, settings, source.gop_steps)
     arrangement = arrange(made.spans, runs, settings)
+    settings = arrangement.settings
     header = PlanHeader(
         versions=dict(chosen.versions),
         selection_hash=chosen.selection_hash,
@@ -145,7 +147,9 @@ def make_plan(
             source.table["dataset"].to_numpy().astype(np.int64),
             source.datasets,
         ),
-        quality=measure_quality(made.spans, arrangement, settings, layout, len(source.cameras)),
+        quality=measure_quality(
+            made.spans, runs, arrangement, settings, layout, len(source.cameras)
+        ),
     )
     return Plan(
         header=header,
@@ -222,11 +226,14 @@ def _require_spans(spans: Spans, source: PlanEpisodes) -> None:
 def _runs(
     spans: Spans, maker: SpanMaker, settings: PlanSettings, gop_steps: int
 ) -> tuple[PlanSettings, Int64s]:
-    """Run of each span, and the settings with the run length that was chosen.
+    """Run of each span, and the settings with run length and open runs as they were chosen.
 
     Windows share decoded frames with their neighbours; a trajectory shares nothing, so each is a
     run of its own.
     """
+    mean = float(spans.tokens.mean(dtype=np.float64))
+    step = settings.slots_per_step * settings.budget_tokens / mean
+    settings = replace(settings, open_runs=settings.open_runs or enough_open_runs(step))
     if not isinstance(maker, WindowSpans):
         return replace(settings, run_length=1), np.arange(len(spans))
     length = settings.run_length or aligned_run(max(1, round(gop_steps / maker.stride)))

@@ -17,6 +17,7 @@ from packing.spans import EpisodeSteps, Int64s, Spans, SpanSet
 
 def measure_quality(
     spans: Spans,
+    runs: Int64s,
     arrangement: Arrangement,
     settings: PlanSettings,
     layout: TokenLayout,
@@ -49,7 +50,7 @@ def measure_quality(
             float(spans.images.sum(dtype=np.int64)) / (rows * images) if images else 1.0
         ),
         reads_per_span=reads / len(items),
-        resident_windows=min(rows, settings.open_runs * (settings.run_length or 1)),
+        run_steps=_run_steps(runs, items[: len(spans)], step[: len(spans)]),
     )
 
 
@@ -71,6 +72,21 @@ def _padded_row(
 def _world_sizes(slots: int) -> list[int]:
     """1, 2, 4, ... and S itself."""
     return sorted({1 << k for k in range(slots.bit_length()) if 1 << k <= slots} | {slots})
+
+
+def _run_steps(runs: Int64s, items: Int64s, step: Int64s) -> int:
+    """Steps from the first to the last use of a run, both included, that 90 % of runs need.
+
+    Args:
+        runs: int64 [n], ascending run of each span.
+        items: int64 [n], spans of the first epoch in the order of consumption.
+        step: int64 [n], their steps.
+    """
+    of_span = np.empty(len(runs), np.int64)
+    of_span[items] = step
+    begin = np.flatnonzero(np.diff(runs, prepend=-1))
+    used = np.maximum.reduceat(of_span, begin) - np.minimum.reduceat(of_span, begin) + 1
+    return int(np.sort(used)[(len(used) - 1) * 9 // 10])
 
 
 def _bias(spans: Spans, arrangement: Arrangement) -> float:

@@ -29,10 +29,12 @@ class PlanSettings:
         packer: `shuffle-fill` keeps the shuffled order and closes packs by best fit; `bfd` is the
             tighter global best-fit-decreasing, at the price of a length bias between packs.
         look_ahead: spans of the stream from which shuffle-fill closes a pack.
-        open_runs: runs drawn from at the same time; more is better shuffled, less is more local.
+        open_runs: runs drawn from at the same time, or None to choose it from the size of a step
+            (`packing.draw.enough_open_runs`); more is better shuffled, less is more local.
         run_length: windows in a row that are drawn from one run, or None to choose it from the
             distance of key frames (`packing.draw.aligned_run`).
-        balance_window_steps: steps among whose packs those of like cost are put together.
+        balance_window_steps: steps among whose packs those of like cost are put together, or None
+            for as many as the costs ask for (`packing.balance.enough_window_steps`).
         d_model: width of the model whose cost is balanced: tokens + sum(length^2)/(6 d_model).
         max_images: cap on images in a pack, or None.
         max_action_queries: cap on action tokens in a pack, or None.
@@ -45,9 +47,9 @@ class PlanSettings:
     seed: int = 0
     packer: Packer = "shuffle-fill"
     look_ahead: int = 1024
-    open_runs: int = 256
+    open_runs: int | None = None
     run_length: int | None = None
-    balance_window_steps: int = 32
+    balance_window_steps: int | None = None
     d_model: int = 1024
     max_images: int | None = None
     max_action_queries: int | None = None

@@ -135,6 +135,7 @@ def test_the_arrangement_is_frozen(packer: str, golden: str) -> None:
         packer="bfd" if packer == "bfd" else "shuffle-fill",
         max_images=20,
         open_runs=64,
+        balance_window_steps=32,
     )
     arrangement = arrange(spans, runs_of(spans, 8), settings)
     table = pack_table(spans, arrangement, settings.slots_per_step)

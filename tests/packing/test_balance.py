@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from packing.balance import balance, max_over_mean
+from packing.balance import balance, enough_window_steps, max_over_mean
 from packing.errors import PlanError
 from packing.packs import Packing
 from packing.plan import rank_slots
-from packing.settings import PlanSettings
 from tests.packing.synthetic import lognormal_lengths
 
 
@@ -17,15 +17,15 @@ def one_each(count: int) -> Packing:
     return Packing(items=np.arange(count), offsets=np.arange(count + 1))
 
 
-def settings(slots: int, window: int = 32) -> PlanSettings:
-    return PlanSettings(budget_tokens=128, slots_per_step=slots, balance_window_steps=window)
+def ordered_by(cost: NDArray[np.int64], slots: int, window: int) -> Packing:
+    return balance(one_each(len(cost)), cost, slots=slots, window_steps=window, seed=0, epoch=0)
 
 
 @given(st.lists(st.integers(1, 1000), max_size=70), st.integers(1, 9), st.integers(1, 5))
 def test_every_pack_once_and_only_the_last_step_is_unfilled(
     cost: list[int], slots: int, window: int
 ) -> None:
-    ordered = balance(one_each(len(cost)), np.array(cost, np.int64), settings(slots, window), 0)
+    ordered = ordered_by(np.array(cost, np.int64), slots, window)
     assert sorted(ordered.items.tolist()) == list(range(len(cost)))
     assert len(ordered) == -(-len(cost) // slots) * slots
     empty = ordered.sizes == 0
@@ -37,7 +37,7 @@ def test_a_window_holds_its_packs() -> None:
     """Packs do not move beyond their window, so locality of the draw is kept."""
     count, slots, window = 960, 8, 5
     cost = np.random.default_rng(0).integers(1, 1000, count)
-    step = balance(one_each(count), cost, settings(slots, window), 0).items.reshape(-1, slots)
+    step = ordered_by(cost, slots, window).items.reshape(-1, slots)
     number = np.arange(len(step))[:, None] // window
     assert (step // (slots * window) == number).all()
 
@@ -45,10 +45,27 @@ def test_a_window_holds_its_packs() -> None:
 @pytest.mark.parametrize("slots", [8, 64])
 def test_like_cost_shares_a_step(slots: int) -> None:
     cost = lognormal_lengths(slots * 200, seed=3)
-    ordered = balance(one_each(len(cost)), cost, settings(slots), 0)
+    ordered = ordered_by(cost, slots, 32)
     before, after = (max_over_mean(c, slots, slots) for c in (cost, cost[ordered.items]))
     assert before > 2
     assert after - 1 < (before - 1) / 8
+
+
+def test_window_is_no_larger_than_the_costs_ask_for() -> None:
+    slots = 16
+    rng = np.random.default_rng(0)
+    equal = np.full(slots * 100, 7)
+    near = rng.integers(1000, 1100, slots * 100)
+    wild = rng.integers(1, 1000, slots * 100)
+    windows = [enough_window_steps(cost, slots) for cost in (equal, near, wild)]
+    assert windows[0] == 1 < windows[1] < windows[2] <= 64
+    for cost, window in ((near, windows[1]), (wild, windows[2])):
+        ratios = [
+            max_over_mean(cost[ordered_by(cost, slots, w).items], slots, slots)
+            for w in (window // 2, window)
+        ]
+        assert ratios[0] > 1.02 >= ratios[1]
+    assert enough_window_steps(equal[:5], slots) == 1
 
 
 def test_max_over_mean_by_hand() -> None:

@@ -180,6 +180,14 @@ def test_run_length_follows_the_key_frames(ten: Lake) -> None:
     assert plan_of(ten, spans=TrajectorySpans()).header.settings.run_length == 1
 
 
+def test_open_runs_follow_the_size_of_a_step(ten: Lake) -> None:
+    assert plan_of(ten).header.settings.open_runs == 256
+    assert plan_of(ten, open_runs=9).header.settings.open_runs == 9
+    large = plan_of(ten, slots_per_step=100)
+    mean = sum(a.tokens for a in large.header.audit) / large.header.num_spans
+    assert large.header.settings.open_runs == -(-2 * 100 * 256 // mean)
+
+
 def test_header_json_round_trip(ten: Lake) -> None:
     header = plan_of(ten, epochs=2).header
     assert PlanHeader.from_json(header.to_json()) == header

@@ -40,7 +40,7 @@ def with_first_span(value: int) -> Any:
         ({"span_id": with_first_span(1)}, "not exactly once in epoch 0"),
         ({"span_id": with_first_span(10**6)}, "not exactly once|span_id"),
         ({"action_stop": with_first_span(99)}, "not inside its episode"),
-        ({"prefix_tokens": with_first_span(9)}, "prefix tokens are not the layout's"),
+        ({"prefix_tokens": with_first_span(1)}, "prefix tokens are not the layout's"),
         ({"images": with_first_span(7)}, "images of absent cameras"),
         ({"tokens": lambda rows: [rows[0] - 1, *rows[1:]]}, "pack 0: tokens"),
         ({"sum_sq": lambda rows: [rows[0] - 1, *rows[1:]]}, "pack 0: sum_sq"),

@@ -72,14 +72,21 @@ def pack(
     ] = "shuffle-fill",
     look_ahead: Annotated[int, typer.Option(help="Spans from which a pack is closed.")] = 1024,
     open_runs: Annotated[
-        int, typer.Option(help="Runs drawn from at once: more is better shuffled.")
-    ] = 256,
+        int | None,
+        typer.Option(
+            help="Runs drawn from at once: more is better shuffled. [default: 256, or twice the"
+            " spans of a step]"
+        ),
+    ] = None,
     run_length: Annotated[
         int | None, typer.Option(help="Windows of a run. [default: near 8, aligned to key frames]")
     ] = None,
     balance_window_steps: Annotated[
-        int, typer.Option(help="Steps among which packs of like cost are gathered.")
-    ] = 32,
+        int | None,
+        typer.Option(
+            help="Steps among which packs of like cost are gathered. [default: what 2 % needs]"
+        ),
+    ] = None,
     d_model: Annotated[int, typer.Option(help="Width of the model, for its cost.")] = 1024,
     max_images: Annotated[int | None, typer.Option(help="Cap on images of a pack.")] = None,
     max_action_queries: Annotated[

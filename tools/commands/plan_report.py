@@ -139,7 +139,7 @@ def _quality(header: PlanHeader) -> Table:
             f"{1 - quality.reads_per_span:.1%}",
             (
                 "spans that share the read of their episode with another span of the step;"
-                f" at most {quality.resident_windows} spans in open runs"
+                f" a run is used within {quality.run_steps} steps"
             ),
         ),
     ):
