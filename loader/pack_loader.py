@@ -203,6 +203,15 @@ class PackLoader:
         if running is not None:
             running.close()  # type: ignore[attr-defined]  # it is the generator made in __iter__
 
+    def __getstate__(self) -> dict[str, Any]:
+        """To be sent to a worker of torch's DataLoader: all but what is open in this process."""
+        options = dict(self._lake.storage_options)
+        return {**self.__dict__, "_running": None, "_lake": (self._lake.uri, options)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        uri, options = state["_lake"]
+        self.__dict__.update({**state, "_lake": open_lake(uri, storage_options=options)})
+
     def __enter__(self) -> Self:
         return self
 
