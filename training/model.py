@@ -65,7 +65,7 @@ class PolicyModel(nn.Module):
             else None
         )
         self.state_in = (
-            EmbodimentLinear(embodiments, spec.state_dim, width)
+            EmbodimentLinear(embodiments, spec.state_dim, spec.layout.state_tokens * width)
             if spec.layout.state_tokens
             else None
         )
@@ -189,7 +189,7 @@ class PolicyModel(nn.Module):
             spans = _rows(batch.cu_seqlens_state, len(batch.state))
             state = self.normalise_state(batch.state, batch.stats_ids.long()[spans])
             tokens = self.state_in(state * batch.state_dim_mask, batch.embodiment_ids.long()[spans])
-            x = x.index_copy(0, batch.state_token_index, tokens)
+            x = x.index_copy(0, batch.state_token_index, tokens.reshape(-1, x.shape[1]))
         embedded: Tensor = x + self.modality(batch.token_modality.long())
         return embedded
 

@@ -93,6 +93,7 @@ def observation_batch(
         cu_image_tokens=torch.arange(len(order) + 1, dtype=torch.int32) * per_image,
         state=padded_state,
         state_dim_mask=torch.arange(spec.state_dim)[None] < len(state),
+        state_step_index=torch.zeros(1, dtype=torch.int32),
         state_token_index=torch.arange(first_state, first_state + per_state),
         cu_seqlens_state=ends(1),
         actions=torch.zeros(horizon, spec.action_dim),

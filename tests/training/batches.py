@@ -170,6 +170,7 @@ def pack(
         cu_image_tokens=torch.arange(len(pictures) + 1, dtype=torch.int32) * IMAGE_TOKENS,
         state=torch.from_numpy(state),
         state_dim_mask=torch.from_numpy(state_mask),
+        state_step_index=torch.zeros(len(spans), dtype=torch.int32),
         state_token_index=torch.tensor(state_index, dtype=torch.int64),
         cu_seqlens_state=torch.from_numpy(cu_state.astype(np.int32)),
         actions=torch.from_numpy(actions),

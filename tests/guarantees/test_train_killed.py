@@ -1,0 +1,156 @@
+"""Guarantee: SIGKILL training anywhere, resume: every planned span once, and the same bits."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lake import Lake
+from packing.plan import Plan
+from packing.plan_store import save_plan
+from tests.training.plans import make_lake, plan_windows, train_config
+from training.checkpoint import latest_checkpoint
+from training.ledger import surviving_trajectory
+from training.loop import train
+from training.metrics import read_metrics
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SIGKILLED = -9
+# Nine processes start one after another; the limit is for a machine that does much else.
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Plan]:
+    lake = make_lake(tmp_path_factory.mktemp("killed") / "robots.lake")
+    plan = plan_windows(lake, slots=3, epochs=6)
+    save_plan(lake, plan, "killed")
+    return lake, plan
+
+
+def launch(
+    lake: Lake,
+    out: Path,
+    *,
+    world_size: int,
+    process: str = "inline",
+    kill: tuple[int, float] | None = None,
+) -> None:
+    """Start the processes of a run; wait for their end, by SIGKILL where `kill` says when."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    step, after_s = kill or (None, 0.0)
+    job = {
+        "lake": lake.uri,
+        "plan": "killed",
+        "out": str(out),
+        "process": process,
+        "kill_step": step,
+        "kill_after_s": after_s,
+    }
+    logs = [out.with_name(f"{out.name}-{port}-rank{rank}.log") for rank in range(world_size)]
+    workers = []
+    for rank, log in enumerate(logs):
+        with log.open("wb") as stream:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "tests.training.train_worker", json.dumps(job)],
+                cwd=_ROOT,
+                stdout=stream,
+                stderr=stream,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(world_size),
+                },
+            )
+        workers.append(worker)
+    if kill is not None:
+        # The first rank strikes itself; the others follow, as a scheduler does to a broken job.
+        workers[0].wait(timeout=90)
+        for worker in workers[1:]:
+            worker.kill()
+    codes = [worker.wait(timeout=90) for worker in workers]
+    expected = 0 if kill is None else _SIGKILLED
+    assert codes[0] == expected, [log.read_text() for log in logs]
+
+
+def consumed(out: Path) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    return [(p.step, p.slot, p.epoch, p.span_ids) for p in surviving_trajectory(out / "ledger")]
+
+
+def planned_spans(plan: Plan) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    columns = plan.packs.select(["step", "slot", "epoch", "span_id"]).to_pydict()
+    rows = zip(*columns.values(), strict=True)
+    return [(step, slot, epoch, tuple(ids)) for step, slot, epoch, ids in rows if ids]
+
+
+def digest(out: Path) -> str:
+    checkpoint = latest_checkpoint(out / "checkpoints")
+    assert checkpoint is not None
+    return hashlib.sha256((checkpoint / "policy.safetensors").read_bytes()).hexdigest()
+
+
+def losses(out: Path) -> list[tuple[int, float, float]]:
+    return [(m["step"], m["loss"], m["grad_norm"]) for m in read_metrics(out / "metrics.jsonl")]
+
+
+def test_plan_has_what_the_tests_need(planned: tuple[Lake, Plan]) -> None:
+    _, plan = planned
+    spans = [(epoch, i) for _, _, epoch, ids in planned_spans(plan) for i in ids]
+    assert plan.num_steps >= 12
+    assert len(spans) == len(set(spans)) == 6 * plan.header.num_spans
+
+
+def test_one_process_killed_and_resumed(planned: tuple[Lake, Plan], tmp_path: Path) -> None:
+    lake, plan = planned
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train(lake, plan, whole, train_config())
+    rng = random.Random(7)
+    resumed = 0
+    for depth in range(3):
+        step = resumed + rng.randint(2, 3)
+        launch(
+            lake,
+            killed,
+            world_size=1,
+            process="child" if depth == 1 else "inline",
+            kill=(step, rng.uniform(0, 0.02)),
+        )
+        checkpoint = latest_checkpoint(killed / "checkpoints")
+        resumed = int(checkpoint.name.removeprefix("step-")) if checkpoint else 0
+    result = train(lake, plan, killed, train_config())
+    assert result.resumed_from == resumed > 0
+    assert result.finished
+    assert consumed(killed) == planned_spans(plan)
+    assert losses(killed) == losses(whole)
+    assert digest(killed) == digest(whole)
+
+
+def test_two_processes_killed_and_resumed(planned: tuple[Lake, Plan], tmp_path: Path) -> None:
+    """By two processes to the same bits; by one to the same spans, and losses to rounding."""
+    lake, plan = planned
+    whole, killed, by_one = tmp_path / "whole", tmp_path / "killed", tmp_path / "by_one"
+    launch(lake, whole, world_size=2)
+    launch(lake, killed, world_size=2, kill=(7, 0.005))
+    shutil.copytree(killed, by_one)
+    launch(lake, killed, world_size=2)
+    assert consumed(whole) == planned_spans(plan)
+    assert consumed(killed) == planned_spans(plan)
+    assert losses(killed) == losses(whole)
+    assert digest(killed) == digest(whole)
+
+    assert train(lake, plan, by_one, train_config()).resumed_from
+    assert consumed(by_one) == planned_spans(plan)
+    for one, other in zip(losses(whole), losses(by_one), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)

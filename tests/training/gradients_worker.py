@@ -1,0 +1,71 @@
+"""One rank of a data-parallel step, its gradients saved to a file.
+
+`python -m tests.training.gradients_worker RANK WORLD_SIZE RENDEZVOUS_FILE OUT`
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from loader.batch import PackedBatch
+from tests.training.batches import TINY, make_spans, pack, policy_spec
+from training.distributed import Ranks, data_parallel
+from training.loop import _backward
+from training.loss import flow_matching_loss, scale_gradients, sum_over_ranks
+from training.model import PolicyModel
+
+CASES = ("unequal", "fewer slots than ranks need", "a rank without pictures")
+
+
+def packs_of(case: str) -> list[PackedBatch[torch.Tensor]]:
+    """The slots of one step, with unequal numbers of spans."""
+    spans = make_spans(24, seed=11)
+    blind = [span for span in make_spans(150, seed=12) if not span.images][:5]
+    assert len(blind) == 5
+    if case == "unequal":
+        return [pack(spans[:2]), pack(spans[2:13]), pack(spans[13:14]), pack(spans[14:], pad=3)]
+    if case == "fewer slots than ranks need":
+        return [pack(spans[:7]), pack(spans[7:9]), pack(spans[9:])]
+    return [pack(spans[:9]), pack(blind[:2]), pack(spans[9:12]), pack(blind[2:])]
+
+
+def share(
+    slots: list[PackedBatch[torch.Tensor]], rank: int, world_size: int
+) -> list[PackedBatch[torch.Tensor]]:
+    """Slots rank, rank + world_size, ...; an empty pack where there is none."""
+    per_rank = -(-len(slots) // world_size)
+    mine = slots[rank::world_size]
+    return mine + [pack([], pad=4)] * (per_rank - len(mine))
+
+
+def gradients(case: str, ranks: Ranks) -> dict[str, torch.Tensor]:
+    """Gradients of the global mean, as the loop makes them."""
+    torch.manual_seed(0)
+    model = PolicyModel(TINY, policy_spec())
+    replicated = data_parallel(model, ranks)
+    packs = share(packs_of(case), ranks.rank, ranks.world_size)
+    _backward(replicated, packs, flow_matching_loss, ranks)
+    (items,) = sum_over_ranks([sum(p.num_action_items for p in packs)], ranks.device)
+    scale_gradients(model, items=int(items), world_size=ranks.world_size)
+    found = {name: p.grad for name, p in model.named_parameters()}
+    missing = [name for name, gradient in found.items() if gradient is None]
+    assert not missing, missing
+    return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+
+def main() -> None:
+    """Join the others, make a step of each case, save."""
+    rank, world_size = int(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=world_size
+    )
+    ranks = Ranks(rank=rank, world_size=world_size, device=torch.device("cpu"))
+    torch.save({case: gradients(case, ranks) for case in CASES}, Path(sys.argv[4]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
