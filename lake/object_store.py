@@ -3,13 +3,19 @@
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import CommitConflictError, LakeError
 
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
 _SECRET_WORDS: Final = ("secret", "token", "password", "access_key", "account_key", "sas", "sse")
 _SHORTEST_SECRET: Final = 4
-_CLIENT_OPTIONS: Final = ("allow_http", "timeout", "connect_timeout")
+_CLIENT_OPTIONS: Final = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only"),
+    *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "timeout", "user_agent"),
+)
 _PROBED: set[str] = set()
 
 
@@ -41,20 +47,13 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
         return
     try:
         from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - extra `s3`
-        from obstore.store import from_url  # noqa: PLC0415
     except ImportError as error:
         raise LakeError(
             f"{uri}: writing to an object store needs `pip install 'headrace[s3]'`"
         ) from error
-    options = {k.lower().replace("aws_allow", "allow"): v for k, v in storage_options.items()}
     name = f"_probe/{uuid.uuid4().hex}"
     try:
-        client = {k: v for k, v in options.items() if k in _CLIENT_OPTIONS}
-        config = {k: v for k, v in options.items() if k not in _CLIENT_OPTIONS}
-        # Typed per kind of store; the options here are whatever the user's store takes. Empty
-        # client options would hide those of the environment.
-        open_store: Callable[..., Any] = from_url
-        store = open_store(uri, config=config, client_options=client or None)
+        store = _open_store(uri, storage_options)
         store.put(name, b"1", mode="create")
         try:
             store.put(name, b"2", mode="create")
@@ -75,3 +74,27 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
             " other's commits; use a store with conditional writes"
         )
     _PROBED.add(uri)
+
+
+def _open_store(uri: str, storage_options: Mapping[str, str]) -> "ObjectStore":
+    """The store as obstore sees it, from options meant for Lance."""
+    from obstore.exceptions import UnknownConfigurationKeyError  # noqa: PLC0415 - extra `s3`
+    from obstore.store import from_url  # noqa: PLC0415
+
+    make: Callable[..., Any] = from_url  # typed per kind of store; this one is the user's choice
+    options = {key.lower().removeprefix("aws_"): v for key, v in storage_options.items()}
+    client = {key: value for key, value in options.items() if key in _CLIENT_OPTIONS}
+    config = {key: value for key, value in options.items() if key not in _CLIENT_OPTIONS}
+    while True:
+        try:
+            # Empty client options would hide those of the environment.
+            store: ObjectStore = make(uri, config=config, client_options=client or None)
+        except UnknownConfigurationKeyError as error:
+            # An option that only Lance knows, such as its number of retries.
+            unknown = [key for key in config if f"'{key}'" in str(error)]
+            if not unknown:
+                raise
+            for key in unknown:
+                del config[key]
+        else:
+            return store
