@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from types import MappingProxyType
 from typing import Final
 
 import duckdb
@@ -36,9 +35,6 @@ class MirrorState:
     versions: Mapping[str, int]
 
 
-EMPTY: Final = MirrorState(MappingProxyType({}), MappingProxyType({}))
-
-
 @dataclass(frozen=True)
 class MirrorChange:
     """Counts of one application of a difference."""
@@ -57,14 +53,14 @@ def lake_state(lake: Lake) -> MirrorState:
     return MirrorState(fragments, lake.versions())
 
 
-def stored_state(connection: duckdb.DuckDBPyConnection) -> MirrorState | None:
-    """State of an open catalog file; None where it is of another layout.
+def stored_state(connection: duckdb.DuckDBPyConnection) -> MirrorState:
+    """State of an open catalog file.
 
     Raises:
-        duckdb.Error: the file is not a catalog.
+        duckdb.Error: the file is not a catalog, or of another layout.
     """
     if connection.execute("SELECT digest FROM mirror.layout").fetchall() != [(_LAYOUT,)]:
-        return None
+        raise duckdb.InvalidInputException("it is of another layout")
     fragments: dict[str, dict[int, str]] = {table: {} for table in TABLES}
     rows = connection.execute("SELECT lake_table, fragment, key FROM mirror.fragments")
     for table, fragment, key in rows.fetchall():
@@ -88,7 +84,7 @@ def apply(
     """
     loaded = dropped = rows = 0
     for table in TABLES:
-        before, after = old.fragments.get(table, {}), new.fragments[table]
+        before, after = old.fragments[table], new.fragments[table]
         gone = [f for f, key in before.items() if after.get(f) != key]
         fresh = [f for f, key in after.items() if before.get(f) != key]
         if gone:

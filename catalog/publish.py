@@ -2,7 +2,7 @@
 
 The file is built in a folder of its own beside the target and moved over it by `os.replace`. The
 builder holds a lock (flock) on that folder, which the kernel drops however the builder dies. So a
-folder whose lock is free is litter and the next builder removes it; no clock and no process id is
+folder whose lock is free is litter that anybody may remove; no clock and no process id is
 trusted.
 """
 
@@ -38,19 +38,34 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """A new private folder inside `folder`, removed on exit; litter of dead builders goes first.
+    """A new private folder inside `folder`, removed on exit.
 
     Raises:
         OSError: `folder` cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_litter(folder)
     work, lock = _locked_folder(folder)
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
         os.close(lock)
+
+
+def remove_litter(folder: Path) -> None:
+    """Remove the workspaces that builders left in `folder` when they were killed."""
+    for work in folder.glob(f"{_PREFIX}*"):
+        try:
+            handle = os.open(work, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(work, ignore_errors=True)
+        except OSError:
+            continue  # its builder is alive, or the file system has no locks to tell
+        finally:
+            os.close(handle)
 
 
 def publish(built: Path, target: Path, *, over: FileIdentity | None, force: bool = False) -> bool:
@@ -101,21 +116,6 @@ def _locked_folder(folder: Path) -> tuple[Path, int]:
         if _try_lock(handle) and work.exists():
             return work, handle
         os.close(handle)
-
-
-def _remove_litter(folder: Path) -> None:
-    for work in folder.glob(f"{_PREFIX}*"):
-        try:
-            handle = os.open(work, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(work, ignore_errors=True)
-        except OSError:
-            continue  # its builder is alive, or the file system has no locks to tell
-        finally:
-            os.close(handle)
 
 
 def _sync(path: Path) -> None:

@@ -155,9 +155,6 @@ class Catalog:
             raise CatalogError(
                 f"{self.path}: the catalog cannot be read ({first_line(error)}); refresh it"
             ) from error
-        if state is None:
-            connection.close()
-            raise CatalogError(f"{self.path}: the catalog is of another layout; refresh it")
         self._connection, self._identity = connection, identity
         self._versions = dict(state.versions)
         return connection

@@ -12,7 +12,6 @@ from catalog.attach import attached
 from catalog.errors import CatalogError, first_line
 from catalog.location import catalog_path
 from catalog.mirror import (
-    EMPTY,
     MirrorChange,
     MirrorState,
     apply,
@@ -20,7 +19,7 @@ from catalog.mirror import (
     lake_state,
     stored_state,
 )
-from catalog.publish import file_identity, publish, workspace
+from catalog.publish import file_identity, publish, remove_litter, workspace
 from lake.store import Lake
 from lake.tables import TABLES
 
@@ -71,26 +70,26 @@ def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
             " newest; give a path for a catalog of its own"
         )
     target = path or catalog_path(lake)
-    if lake.pinned is None:
-        # The ledger first: every row it names is then in the later versions of the others.
-        lake = lake.at({table: lake.latest(table).version for table in reversed(tuple(TABLES))})
-    new = lake_state(lake)
     try:
+        remove_litter(target.parent)
         for attempt in range(_ATTEMPTS):
+            # The lake is looked at after the file, so no published catalog is newer than the look.
             base = file_identity(target)
+            seen = _newest(lake)
+            new = lake_state(seen)
             old, rebuilt = _published_state(target)
-            if old == new and not rebuilt:
+            if old == new:
                 return _report(target, rebuilt, new, None)
             with workspace(target.parent) as work:
                 built = work / target.name
                 try:
-                    change = _build(built, lake, target if old is not EMPTY else None, old, new)
+                    change = _build(built, seen, new, base=None if rebuilt else target)
                 except duckdb.Error as error:
-                    if old is EMPTY:
+                    if rebuilt:
                         raise
                     rebuilt = f"the file could not be changed ({first_line(error)})"
                     built = work / f"again-{target.name}"
-                    change = _build(built, lake, None, EMPTY, new)
+                    change = _build(built, seen, new, base=None)
                 if publish(built, target, over=base, force=attempt == _ATTEMPTS - 1):
                     return _report(target, rebuilt, new, change)
     except (OSError, duckdb.Error) as error:
@@ -99,6 +98,14 @@ def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
             " permissions"
         ) from error
     raise AssertionError("unreachable: the last attempt publishes")
+
+
+def _newest(lake: Lake) -> Lake:
+    """The lake pinned to what it holds now; a pinned one as it is."""
+    if lake.pinned is not None:
+        return lake
+    # The ledger first: every row it names is then in the later versions of the others.
+    return lake.at({table: lake.latest(table).version for table in reversed(tuple(TABLES))})
 
 
 def _report(
@@ -116,32 +123,40 @@ def _report(
     )
 
 
-def _published_state(target: Path) -> tuple[MirrorState, str]:
+def _published_state(target: Path) -> tuple[MirrorState | None, str]:
     """State of the published file, and why it must be rebuilt ("" where it need not be).
 
     The lake holds all the truth, so a file that cannot be read is replaced, not reported.
     """
     if not target.exists():
-        return EMPTY, "there was none"
+        return None, "there was none"
     try:
         with attached(target) as connection:
-            state = stored_state(connection)
+            return stored_state(connection), ""
     except duckdb.Error as error:
-        return EMPTY, f"the file could not be read ({first_line(error)})"
-    return (EMPTY, "it was of another layout") if state is None else (state, "")
+        return None, f"the file could not be read ({first_line(error)})"
 
 
-def _build(
-    built: Path, lake: Lake, base: Path | None, old: MirrorState, new: MirrorState
-) -> MirrorChange:
-    """Write the catalog of `new` to `built`, starting from the file `base` that shows `old`."""
+def _build(built: Path, lake: Lake, new: MirrorState, *, base: Path | None) -> MirrorChange:
+    """Write the catalog of `new`, the state of the pinned `lake`, to `built`.
+
+    Args:
+        built: a path in a private folder.
+        lake: where to load from.
+        new: what the catalog shall show.
+        base: published file to start from, None to start from nothing. What it holds is read from
+            the copy: the file may be replaced at any moment.
+
+    Raises:
+        duckdb.Error: the base is damaged, or there is no room.
+    """
     if base is not None:
         shutil.copyfile(base, built)
     with duckdb.connect(str(built)) as connection:
         connection.execute("BEGIN")
         if base is None:
             create_mirror(connection)
-        change = apply(connection, lake, old, new)
+        change = apply(connection, lake, stored_state(connection), new)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
     return change

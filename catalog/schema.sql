@@ -61,7 +61,10 @@ CREATE TABLE mirror.doubled (ingest_key VARCHAR, address UBIGINT);
 
 -- Visible: the ledger row of the ingest key names the commit that wrote the row.
 CREATE VIEW mirror.visible AS
-SELECT t.*, c.time_ns AS ingested_ns
+SELECT
+    t.*, c.time_ns AS ingested_ns,
+    -- A source without a clock has its steps numbered: stamps 0, 1, 2, ... are no nanoseconds.
+    CASE WHEN t.num_steps = 1 OR t.duration_ns <> t.num_steps - 1 THEN t.duration_ns END AS timed_ns
 FROM mirror.trajectories AS t
 JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.commit_id
 ANTI JOIN mirror.doubled AS d ON d.address = t.address;
@@ -69,7 +72,7 @@ ANTI JOIN mirror.doubled AS d ON d.address = t.address;
 CREATE VIEW episodes AS
 SELECT
     v.episode_id, v.dataset, v.source, v.embodiment, v.spec_id,
-    v.num_steps, v.fps, v.duration_ns / 1e9 AS duration_s,
+    v.num_steps, v.fps, v.timed_ns / 1e9 AS duration_s,
     l.task, l.instruction, l.success, l.quality, l.split, l.tags,
     v.cameras, len(v.cameras) AS num_cameras,
     coalesce(list_sum(v.camera_bytes), 0)::BIGINT AS video_bytes,
@@ -122,7 +125,7 @@ FROM episodes GROUP BY ALL;
 CREATE VIEW datasets AS
 SELECT
     dataset, count(*) AS episodes, sum(num_steps)::BIGINT AS steps,
-    sum(duration_ns) / 3.6e12 AS hours,
+    sum(timed_ns) / 3.6e12 AS hours,
     sum(coalesce(list_sum(camera_bytes), 0))::BIGINT AS video_bytes,
     list_sort(list(DISTINCT embodiment)) AS embodiments, list_sort(list(DISTINCT format)) AS formats,
     list_sort(list_distinct(flatten(list(cameras)))) AS cameras,

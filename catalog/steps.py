@@ -63,14 +63,17 @@ def _tokens(sql: str) -> list[tuple[str, duckdb.token_type]]:
 def steps_table(signals: Signals) -> pa.Table:
     """One row per step of an episode.
 
-    Columns: `step` int64; `time_s` float64, seconds since the first step; `timestamp_ns` int64 as
-    recorded; then every feature of the episode under its name, a value where its shape is (),
-    else a list of its flattened elements. A step that alignment could not fill is NULL.
+    Columns: `step` int64; `time_s` float64, seconds since the first step, NULL where the source has
+    no clock and its steps are numbered; `timestamp_ns` int64 as recorded; then every feature of
+    the episode under its name, a value where its shape is (), else a list of its flattened
+    elements. A step that alignment could not fill is NULL.
     """
-    steps = len(signals.timestamps_ns)
+    steps = signals.num_steps
+    since_start_ns = signals.timestamps_ns - signals.timestamps_ns[0]
+    numbered = steps > 1 and np.array_equal(since_start_ns, np.arange(steps))
     columns: dict[str, pa.Array] = {
         "step": pa.array(np.arange(signals.step_offset, signals.step_offset + steps)),
-        "time_s": pa.array((signals.timestamps_ns - signals.timestamps_ns[0]) / 1e9),
+        "time_s": pa.nulls(steps, pa.float64()) if numbered else pa.array(since_start_ns / 1e9),
         "timestamp_ns": pa.array(signals.timestamps_ns),
     }
     for name, values in signals.features.items():

@@ -1,5 +1,6 @@
 """What a refresh reports, refuses and repairs."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -128,3 +129,32 @@ def test_refreshers_and_readers_at_once(
         assert contents(catalog) == rebuilt_contents(small_lake, tmp_path / "again.duckdb")
     assert not list(Path(small_lake.uri).glob(".catalog*"))
     assert catalog_path(small_lake).exists()
+
+
+@pytest.mark.parametrize("attempts", [1, 4])
+def test_a_file_replaced_while_it_is_copied_does_no_harm(
+    small_lake: Lake,
+    make_episode: MakeEpisode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attempts: int,
+) -> None:
+    refresh_catalog(small_lake)
+    write(small_lake, [make_episode(80)])
+    copy, raced = shutil.copyfile, []
+
+    def copy_late(source: Path, target: Path) -> None:
+        if not raced:
+            raced.append(True)
+            write(small_lake, [make_episode(81)])
+            assert refresh_catalog(small_lake).changed  # another one, faster
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", copy_late)
+    monkeypatch.setattr("catalog.refresh._ATTEMPTS", attempts)
+    refresh_catalog(small_lake)
+    monkeypatch.undo()
+    # The last attempt publishes the older lake that it had seen, whole; the next one catches up.
+    assert refresh_catalog(small_lake).changed == (attempts == 1)
+    with Catalog(small_lake, refresh=False) as catalog:
+        assert contents(catalog) == rebuilt_contents(small_lake, tmp_path / "again.duckdb")

@@ -115,3 +115,17 @@ def test_only_calls_count_as_calls() -> None:
     sql = "SELECT 'steps(''x'')', steps FROM steps('a''b') -- steps('c')\n, steps(/* s */ 'd')"
     assert named_episodes(sql, []) == ["a'b", "d"]
     assert named_episodes("SELECT num_steps FROM episodes WHERE steps IN ('a')", ["p"]) == []
+
+
+def test_numbered_steps_have_no_seconds(lake: Lake, make_episode: MakeEpisode) -> None:
+    numbered = make_episode(1, steps=4, timestamps_ns=np.arange(4), fps=None)
+    single = make_episode(2, steps=1, timestamps_ns=np.array([7]))
+    write(lake, [numbered, single])
+    with Catalog(lake) as catalog:
+        shown = catalog.query(f"FROM steps('{numbered.episode_id}')")
+        assert shown["time_s"].to_pylist() == [None] * 4
+        assert shown["timestamp_ns"].to_pylist() == [0, 1, 2, 3]
+        assert catalog.query(f"FROM steps('{single.episode_id}')")["time_s"].to_pylist() == [0.0]
+        durations = catalog.query("SELECT duration_s FROM episodes ORDER BY num_steps")
+        assert durations["duration_s"].to_pylist() == [0.0, None]
+        assert catalog.query("SELECT hours FROM datasets")["hours"].to_pylist() == [0.0]

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tools.commands.recording_options import StorageOptions, storage_options
+
 if TYPE_CHECKING:
     from catalog.labels import LabelValue
 
@@ -26,6 +28,7 @@ def label(
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+    store: StorageOptions = None,
 ) -> None:
     """Set labels of the episodes that a query gives.
 
@@ -37,7 +40,7 @@ def label(
     from lake import open_lake
 
     values = dict(parse_label(text) for text in labels)
-    opened = open_lake(lake)
+    opened = open_lake(lake, storage_options=storage_options(store))
     with Catalog(opened) as catalog:
         chosen = answer_selection(catalog, query)
     count = set_labels(opened, chosen, **values)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from tools.commands.recording_options import StorageOptions, storage_options
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -24,6 +26,7 @@ def select(
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the episode ids, one a line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+    store: StorageOptions = None,
 ) -> None:
     """Freeze the episodes that a query gives now, under a name, for plans to be made of.
 
@@ -37,7 +40,7 @@ def select(
     from lake import open_lake
     from tools.commands import tabular
 
-    opened = open_lake(lake)
+    opened = open_lake(lake, storage_options=storage_options(store))
     if name is None:
         with Catalog(opened) as catalog:
             table = catalog.query(

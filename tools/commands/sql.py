@@ -7,6 +7,7 @@ import pyarrow as pa
 import typer
 
 from lake.errors import HeadraceError
+from tools.commands.recording_options import StorageOptions, storage_options
 
 
 class UsageError(HeadraceError):
@@ -32,6 +33,7 @@ def sql(
     refresh: Annotated[
         bool, typer.Option("--refresh/--no-refresh", help="Bring the catalog up to date first.")
     ] = True,
+    store: StorageOptions = None,
 ) -> None:
     """Query a lake with DuckDB SQL.
 
@@ -47,7 +49,7 @@ def sql(
     from tools.commands import tabular
 
     text = sys.stdin.read() if query == "-" else query
-    opened = open_lake(lake)
+    opened = open_lake(lake, storage_options=storage_options(store))
     with Console(stderr=True).status("refreshing the catalog"):
         catalog = Catalog(opened, refresh=refresh)
     with catalog:
