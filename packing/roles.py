@@ -58,9 +58,13 @@ def _resolve(
         chosen = [_by_role(spec, role, needed=needed) for spec in specs]
         if len(set(chosen)) > 1:
             named = ",".join(dict.fromkeys("+".join(names) or NO_FEATURE for names in chosen))
+            found = "; ".join(
+                f"spec {spec.spec_id} has {'+'.join(names) or NO_FEATURE}"
+                for spec, names in zip(specs, chosen, strict=True)
+            )
             raise PlanError(
                 f"the selected episodes have {len(specs)} specs whose {role} features differ:"
-                f" {_listing(specs)}; choose with --{role} (to mix them: --{role} {named}), or"
+                f" {found}; choose with --{role} (to mix them: --{role} {named}), or"
                 " select fewer datasets"
             )
         return chosen

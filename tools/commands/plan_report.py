@@ -81,7 +81,8 @@ def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
             "packer",
             (
                 f"{settings.packer}, look-ahead {settings.look_ahead}, {settings.open_runs} open"
-                f" runs of {settings.run_length}, seed {settings.seed}"
+                f" runs of {settings.run_length}, balanced over {settings.balance_window_steps}"
+                f" steps, seed {settings.seed}"
             ),
         ),
         ("lake versions", ", ".join(f"{t} {v}" for t, v in sorted(header.versions.items()))),
