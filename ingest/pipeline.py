@@ -128,6 +128,8 @@ def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest, number: 
         return
     try:
         counts.format, counts.dataset = source.format, source.dataset
+        known = source.findings()
+        _refuse_lost_parts(run, counts, known)
         entries = source.entries()
         for done, entry in enumerate(entries, 1):
             _ingest_episode(run, source, entry, counts)
@@ -140,9 +142,20 @@ def _ingest_source(run: _Run, found: FoundSource, counts: SourceIngest, number: 
                     sources=len(run.sources),
                 )
             )
-        counts.note(source.findings())
+        found_late = source.findings()
+        _refuse_lost_parts(run, counts, [f for f in found_late if f not in known])
+        counts.note(found_late)
     finally:
         source.close()
+
+
+def _refuse_lost_parts(run: _Run, counts: SourceIngest, findings: Sequence[Finding]) -> None:
+    """Quarantine what a source lost as a whole, such as a damaged part of its episode list."""
+    for finding in findings:
+        if finding.severity == "error":
+            detail = f"{counts.source}: {finding.where}: {finding.detail}"
+            run.refuse(counts, SourceError(detail, reason=finding.reason), finding.episode)
+            counts.quarantined += 1
 
 
 def _ingest_episode(run: _Run, source: Source, entry: EpisodeEntry, counts: SourceIngest) -> None:

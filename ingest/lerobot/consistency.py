@@ -48,8 +48,7 @@ def check_files(
             _finding(
                 "missing-data-file",
                 f"{len(missing)} of {len(listed)} data files are not there, {_some(missing)};"
-                " their episodes are quarantined",
-                severity="error",
+                " their episodes cannot be read",
                 where="data",
             )
         )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ingest.errors import SourceError
 from ingest.lerobot.episodes import EpisodeRecord, VideoPlace
 from ingest.lerobot.info import DatasetInfo
 from ingest.lerobot.jsonfiles import read_json_lines
@@ -12,7 +13,7 @@ def list_episodes_v2(root: Path, info: DatasetInfo) -> tuple[list[EpisodeRecord]
     """Episodes of `meta/episodes.jsonl`.
 
     Raises:
-        SourceError: the list is missing or empty.
+        SourceError: the list is missing or empty, or no row of it names an episode.
     """
     path = root / "meta" / "episodes.jsonl"
     rows, findings = read_json_lines(path, root)
@@ -46,4 +47,7 @@ def list_episodes_v2(root: Path, info: DatasetInfo) -> tuple[list[EpisodeRecord]
                 },
             )
         )
+    if not records:
+        detail = "; ".join(finding.detail for finding in findings)
+        raise SourceError(f"{path}: no episode can be listed ({detail})", reason="bad-episode-list")
     return records, findings

@@ -22,6 +22,7 @@ from lake.video_runs import decode_runs
 TASKS = ("pick the cube", "open the drawer")
 FPS = 10
 DIMS = 3
+OPENED: list[Source] = []
 
 
 def write_video(
@@ -262,8 +263,11 @@ def replace_column(
 
 
 def open_source(root: Path, options: SourceOptions | None = None) -> Source:
+    """Open a dataset; closed at the end of the test by a fixture of this folder."""
     assert FORMAT.recognises(root)
-    return FORMAT.open(root, options or SourceOptions())
+    source = FORMAT.open(root, options or SourceOptions())
+    OPENED.append(source)
+    return source
 
 
 def read_all(root: Path) -> list[EpisodeReading]:

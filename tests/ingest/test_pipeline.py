@@ -106,6 +106,19 @@ def test_what_cannot_be_read_is_quarantined_with_its_reason(tmp_path: Path, lake
     assert visible_episodes(lake).num_rows == 4
 
 
+def test_a_damaged_part_of_the_episode_list_is_quarantined(tmp_path: Path, lake: Lake) -> None:
+    root = write_v2(tmp_path / "toy")
+    path = root / "meta/episodes.jsonl"
+    path.write_text(path.read_text()[:-15])
+    (counts,) = ingest_sources([root], lake).sources
+    assert (counts.written, counts.quarantined) == (1, 1)
+    (row,) = quarantine(lake)
+    assert (row["episode"], row["reason"]) == ("", "bad-json")
+    assert "episodes.jsonl line 2" in row["detail"]
+    with pytest.raises(SourceError, match=r"episodes\.jsonl line 2"):
+        ingest_sources([root], lake, on_error="fail")
+
+
 def test_what_was_repaired_goes_in_later(tmp_path: Path, lake: Lake) -> None:
     root = write_v2(tmp_path / "toy")
     good = (root / v2_data(1)).read_bytes()
