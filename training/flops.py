@@ -1,6 +1,7 @@
 """Floating-point operations of a step, from the true lengths of its segments."""
 
-import numpy as np
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +39,7 @@ def _conv_flops(policy: PolicyModel, bucket: Tensor) -> float:
         return 0.0
     count, _, height, width = bucket.shape
     total = 0.0
-    for number, stage in enumerate(encoder.convolutions(), start=1):
-        area = np.ceil(height / 2**number) * np.ceil(width / 2**number)
-        total += 2.0 * stage.weight.numel() * area
+    for conv in encoder.convolutions():
+        height, width = (math.ceil(size / conv.stride[0]) for size in (height, width))
+        total += 2.0 * conv.weight.numel() * height * width
     return float(count * (total + 2.0 * encoder.image_tokens * encoder.project.weight.numel()))
