@@ -141,7 +141,8 @@ def test_a_file_replaced_while_it_is_copied_does_no_harm(
 ) -> None:
     refresh_catalog(small_lake)
     write(small_lake, [make_episode(80)])
-    copy, raced = shutil.copyfile, []
+    copy = shutil.copyfile
+    raced: list[bool] = []
 
     def copy_late(source: Path, target: Path) -> None:
         if not raced:
