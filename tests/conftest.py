@@ -12,6 +12,10 @@ from tests.s3_server import s3_server
 
 __all__ = ["s3_server"]  # a fixture is shared by being named here
 
+# Before anything imports torch: two of its threads that contend are far slower than one. Processes
+# that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _REPOSITORY = Path(__file__).resolve().parents[1]
 
 

@@ -30,6 +30,8 @@ class Segments:
         max_seqlen_q: no segment has more queries; an int, so that no device sync is needed.
         max_seqlen_k: no segment has more keys.
         causal: query i sees keys up to its own position counted from the end of the segment.
+        key_mask: [S] bool, False for keys that no query may see; None where a batch holds real
+            tokens only, as packed ones do. It is what padding needs.
     """
 
     cu_seqlens_q: Tensor
@@ -37,6 +39,7 @@ class Segments:
     max_seqlen_q: int
     max_seqlen_k: int
     causal: bool = False
+    key_mask: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, cu_seqlens in (("q", self.cu_seqlens_q), ("k", self.cu_seqlens_k)):
@@ -107,7 +110,7 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Ten
         [T, H, D]. A segment with queries but no keys gives zeros.
     """
     flash = _flash_varlen_func(q)
-    if flash is None:
+    if flash is None or segments.key_mask is not None:
         return _sdpa_per_segment(q, k, v, segments)
     # By keyword: the fourth positional argument is not the same in all generations.
     out = flash(
@@ -147,23 +150,28 @@ def _flash_varlen_func(q: Tensor) -> Callable[..., Tensor | tuple[Tensor, ...]] 
 
 def _sdpa_per_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
     """The CPU path and the reference: one SDPA call for each group of equal segments."""
-    groups = segments.groups
+    groups, key_mask = segments.groups, segments.key_mask
     if groups.order_q is not None:
         q = q.index_select(0, groups.order_q.to(q.device))
     if groups.order_k is not None:
         order_k = groups.order_k.to(k.device)
         k, v = k.index_select(0, order_k), v.index_select(0, order_k)
+        key_mask = None if key_mask is None else key_mask[order_k]
     parts = []
     first_q = first_k = 0
     for count, size_q, size_k in groups.sizes:
         stop_q, stop_k = first_q + count * size_q, first_k + count * size_k
         rows = q[first_q:stop_q]
         if size_q and size_k:
+            mask = _causal_mask(size_q, size_k, q.device) if segments.causal else None
+            if key_mask is not None:
+                visible = key_mask[first_k:stop_k].reshape(count, 1, 1, size_k)
+                mask = visible if mask is None else visible & mask
             out_nhtd = F.scaled_dot_product_attention(
                 _heads_first(rows, count),
                 _heads_first(k[first_k:stop_k], count),
                 _heads_first(v[first_k:stop_k], count),
-                attn_mask=_causal_mask(size_q, size_k, q.device) if segments.causal else None,
+                attn_mask=mask,
             )
             parts.append(out_nhtd.transpose(1, 2).reshape(rows.shape))
         elif size_q:

@@ -132,32 +132,41 @@ class PolicyModel(nn.Module):
 
     def encode(self, batch: PackedBatch[Tensor]) -> Prefix:
         """Run the trunk once over the prefix tokens of a batch."""
-        segments = Segments(
+        prefix, queries = self.segments(batch)
+        rotary = Rotary.of(batch.position_ids, self.config.head_dim)
+        x = self._embed_prefix(batch)
+        layers = []
+        for layer in self.trunk:
+            x, keys, values = layer(x, rotary, prefix)
+            layers.append((keys, values))
+        query_spans = _rows(batch.cu_seqlens_action, len(batch.actions))
+        positions = self.prefix_lengths(batch)[query_spans] + batch.action_position_ids
+        return Prefix(
+            layers=layers,
+            queries=queries,
+            rotary=Rotary.of(positions, self.config.head_dim),
+            query_spans=query_spans,
+        )
+
+    def segments(self, batch: PackedBatch[Tensor]) -> tuple[Segments, Segments]:
+        """The two attention calls: prefix to prefix, and actions to prefix and actions."""
+        prefix = Segments(
             cu_seqlens_q=batch.cu_seqlens,
             cu_seqlens_k=batch.cu_seqlens,
             max_seqlen_q=batch.max_seqlen,
             max_seqlen_k=batch.max_seqlen,
         )
-        rotary = Rotary.of(batch.position_ids, self.config.head_dim)
-        x = self._embed_prefix(batch)
-        layers = []
-        for layer in self.trunk:
-            x, keys, values = layer(x, rotary, segments)
-            layers.append((keys, values))
-        query_spans = _rows(batch.cu_seqlens_action, len(batch.actions))
-        prefix_lengths = batch.cu_seqlens.diff().long()
-        positions = prefix_lengths[query_spans] + batch.action_position_ids
-        return Prefix(
-            layers=layers,
-            queries=Segments(
-                cu_seqlens_q=batch.cu_seqlens_action,
-                cu_seqlens_k=batch.cu_seqlens_kv,
-                max_seqlen_q=batch.max_seqlen_action,
-                max_seqlen_k=batch.max_seqlen_kv,
-            ),
-            rotary=Rotary.of(positions, self.config.head_dim),
-            query_spans=query_spans,
+        queries = Segments(
+            cu_seqlens_q=batch.cu_seqlens_action,
+            cu_seqlens_k=batch.cu_seqlens_kv,
+            max_seqlen_q=batch.max_seqlen_action,
+            max_seqlen_k=batch.max_seqlen_kv,
         )
+        return prefix, queries
+
+    def prefix_lengths(self, batch: PackedBatch[Tensor]) -> Tensor:
+        """[N] int64 prefix tokens of each segment: where its action queries begin to count."""
+        return batch.cu_seqlens.diff().long()
 
     def velocity(
         self, batch: PackedBatch[Tensor], prefix: Prefix, noised: Tensor, time: Tensor

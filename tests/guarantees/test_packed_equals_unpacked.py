@@ -1,6 +1,6 @@
 """Guarantee: a packed batch gives the loss and gradients of its spans alone, and leaks nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +12,6 @@ from tests.training.batches import TINY, Span, make_spans, pack, policy_spec
 from training.layers import ExpertLayer
 from training.loss import flow_matching_loss
 from training.model import PolicyModel
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
