@@ -7,15 +7,15 @@ from typing import Self
 
 import av
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from lake.episode import CameraVideo
 from lake.errors import VideoError
-from lake.video_bitstream import needs_extradata, self_contained
+from lake.video_bitstream import needs_extradata
 from lake.video_container import may_be_rotated, missing_bytes
 from lake.video_index import VideoIndex
 from lake.video_reader import PacketReader
+from lake.video_runs import packet_checksums
 
 
 class VideoFile:
@@ -121,26 +121,18 @@ class VideoFile:
         rows = self._table.shown[first_frame : first_frame + num_frames]
         start, stop = self._table.start_row(rows), int(rows.max()) + 1
         clean = self._table.clean[start:stop]
-        stream = self._reader.stream
-        payload, sizes, checksums = bytearray(), [], []
-        try:
-            for packet in self_contained(stream, self._reader.read(start, stop)):
-                payload += packet
-                sizes.append(packet.nbytes)
-                checksums.append(xxhash.xxh3_64_intdigest(packet))
-        except av.error.FFmpegError as error:
-            raise VideoError(f"{self.path}: a packet cannot be copied ({error})") from error
-        context = stream.codec_context
+        payload, sizes = self._reader.read(start, stop)
+        context = self._reader.stream.codec_context
         index = VideoIndex(
             codec=self.codec,
             width=self.width,
             height=self.height,
             pix_fmt=self.pix_fmt,
             time_base=(self.time_base.numerator, self.time_base.denominator),
-            packet_size=np.array(sizes, np.int32),
+            packet_size=sizes,
             packet_frame=_ordinals(self._table.frame[start:stop], first_frame, num_frames),
             packet_pts=self._table.pts[start:stop],
-            packet_checksum=np.array(checksums, np.uint64),
+            packet_checksum=packet_checksums(payload, sizes),
             packet_key=clean,
             step_to_frame=step_to_frame,
             extradata=(context.extradata or b"") if needs_extradata(self.codec) else b"",
@@ -150,7 +142,7 @@ class VideoFile:
             color_transfer=int(context.color_trc),
             rotation_deg=self.rotation_deg,
         )
-        return CameraVideo(index=index, payload=memoryview(payload).toreadonly())
+        return CameraVideo(index=index, payload=payload.toreadonly())
 
     def _refuse_damage(self, *, declared_frames: int, salvage: bool) -> None:
         if self.num_frames == 0:
@@ -164,7 +156,7 @@ class VideoFile:
 
     def _learn_from_first_frame(self) -> None:
         try:
-            with av.open(str(self.path)) as container:
+            with av.open(str(self.path), metadata_errors="replace") as container:
                 frame = next(container.decode(video=0), None)
         except av.error.FFmpegError as error:
             raise VideoError(f"{self.path}: the first frame cannot be decoded ({error})") from error

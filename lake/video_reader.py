@@ -9,9 +9,12 @@ import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from lake.errors import VideoError
+from lake.video_bitstream import self_contained
 from lake.video_container import missing_bytes
+from lake.video_direct import DirectPackets
 from lake.video_table import PacketTable, read_table
 
 _READ_ON = 256  # reading over this many packets costs about as much as a seek
@@ -36,37 +39,54 @@ class PacketReader:
         try:
             self.table: PacketTable = read_table(path, self._container, self.stream)
         except VideoError:
-            self.close()
+            self._container.close()
             raise
+        self._direct = DirectPackets.of(path, self._container, self.stream, self.table)
 
     def close(self) -> None:
         """Close the file."""
         self._container.close()
+        if self._direct is not None:
+            self._direct.close()
 
-    # Quoted, since PyAV's Packet is generic for type checkers only.
-    def read(self, start: int, stop: int) -> "Iterator[Packet[VideoStream]]":
-        """Packets of rows [start, stop), one at a time, each checked against the table.
+    def read(self, start: int, stop: int) -> tuple[memoryview, NDArray[np.int32]]:
+        """Packets of rows [start, stop), as `lake.video_bitstream` makes them.
 
         Ranges in ascending order are one pass over the file; others seek.
 
+        Returns:
+            The packets back to back, and int32 [stop - start], the size of each.
+
         Raises:
-            VideoError: the file is not what it was when it was opened.
+            VideoError: the file is not what it was when it was opened, or a packet is damaged.
         """
         if _stamp(self.path) != self._stamp:
             raise self._changed(start)
+        if self._direct is not None:
+            data, sizes = self._direct.read(start, stop)
+            return data.data, sizes
+        payload, lengths = bytearray(), []
         try:
-            if not 0 <= self._next_row <= start <= self._next_row + _READ_ON:
-                self._seek(start)
-            for _ in range(start - self._next_row):
-                next(self._packets)
-            self._next_row = -1  # until the range is through
-            for pts in self.table.pts[start:stop].tolist():
-                packet = next(self._packets)
-                if packet.pts != pts:
-                    raise self._changed(start)
-                yield packet
-        except (av.error.FFmpegError, OSError, StopIteration) as error:
-            raise self._changed(start) from error
+            for packet in self_contained(self.stream, self._packets_of(start, stop)):
+                payload += packet
+                lengths.append(packet.nbytes)
+        except (av.error.FFmpegError, OSError) as error:
+            raise VideoError(f"{self.path}: a packet cannot be copied ({error})") from error
+        return memoryview(payload), np.array(lengths, np.int32)
+
+    # Quoted, since PyAV's Packet is generic for type checkers only.
+    def _packets_of(self, start: int, stop: int) -> "Iterator[Packet[VideoStream]]":
+        """Packets of rows [start, stop), each checked against the table."""
+        if not 0 <= self._next_row <= start <= self._next_row + _READ_ON:
+            self._seek(start)
+        for _ in range(start - self._next_row):
+            next(self._packets)
+        self._next_row = -1  # until the range is through
+        for row in range(start, stop):
+            packet = next(self._packets, None)
+            if packet is None or packet.pts != self.table.pts[row]:
+                raise self._changed(row)
+            yield packet
         self._next_row = stop
 
     def _seek(self, row: int) -> None:
@@ -106,7 +126,7 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if path.stat().st_size == 0:
         raise VideoError(f"{path}: the video file is empty (0 bytes)")
     try:
-        container = av.open(str(path))
+        container = av.open(str(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError) as error:
         raise _unreadable(path, f"not a readable video ({error.strerror or error})") from error
     streams = container.streams.video

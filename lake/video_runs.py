@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -105,6 +106,14 @@ def decode_runs(index: VideoIndex, frames: Sequence[int] | NDArray[np.integer]) 
         VideoError: a frame that the camera does not have.
     """
     return RunTable.of(index).runs(frames)
+
+
+def packet_checksums(data: bytes | memoryview, sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """uint64 [P]: XXH3-64 of each of the packets that lie back to back in `data`."""
+    view = memoryview(data)
+    ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    digests = [xxhash.xxh3_64_intdigest(view[a:b]) for a, b in pairwise([0, *ends])]
+    return np.array(digests, np.uint64)
 
 
 def verify_packets(

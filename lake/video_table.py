@@ -30,6 +30,9 @@ class PacketTable:
         clean: bool [P], True where decoding can start (see `lake.video_nal`); always at row 0.
         frame: int64 [P], number of the frame that the packet shows, -1 for none.
         shown: int64 [F], row of the packet that holds each frame, in display order.
+        size: int64 [P], bytes of each packet as the demuxer gives it.
+        position: int64 [P], its byte position in the file, -1 where the container has none.
+        in_place: whether positions lead to the packets' own bytes, as far as the first one tells.
         error: why demuxing ended early, "" where it did not.
     """
 
@@ -38,6 +41,9 @@ class PacketTable:
     clean: NDArray[np.bool_]
     frame: NDArray[np.int64]
     shown: NDArray[np.int64]
+    size: NDArray[np.int64]
+    position: NDArray[np.int64]
+    in_place: bool
     error: str
 
     def start_row(self, rows: NDArray[np.int64]) -> int:
@@ -82,6 +88,9 @@ def read_table(path: Path, container: InputContainer, stream: VideoStream) -> Pa
     dts: list[int] = []
     clean: list[bool] = []
     hidden: list[bool] = []
+    size: list[int] = []
+    position: list[int] = []
+    in_place = True
     error = ""
     try:
         for packet in container.demux(stream):
@@ -97,9 +106,16 @@ def read_table(path: Path, container: InputContainer, stream: VideoStream) -> Pa
                     f"{path}: packet {len(pts)} has {what}, so its frames cannot be numbered;"
                     " rewrite the file (ffmpeg -fflags +genpts -i IN -c copy OUT.mp4) or re-encode"
                 )
+            if not pts:
+                in_place = _lies_at(path, packet.pos, memoryview(packet))
             pts.append(at)
+            size.append(packet.size)
+            position.append(-1 if packet.pos is None else packet.pos)
             dts.append(at if packet.dts is None else packet.dts)
-            clean.append(packet.is_keyframe and is_clean_start(codec, memoryview(packet), prefix))
+            key = packet.is_keyframe
+            if key and packet.has_sidedata("new_extradata"):  # a second sample description
+                in_place = False
+            clean.append(key and is_clean_start(codec, memoryview(packet), prefix))
             hidden.append(
                 packet.is_discard or (codec == "vp8" and not memoryview(packet)[0] & _SHOWN_VP8)
             )
@@ -116,8 +132,19 @@ def read_table(path: Path, container: InputContainer, stream: VideoStream) -> Pa
         clean=starts,
         frame=frame,
         shown=rows,
+        size=np.array(size, np.int64),
+        position=np.array(position, np.int64),
+        in_place=in_place and min(position, default=-1) >= 0,
         error=error,
     )
+
+
+def _lies_at(path: Path, position: int | None, packet: memoryview) -> bool:
+    if position is None or position < 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read(len(packet)) == packet
 
 
 def _shown(
@@ -151,7 +178,7 @@ def _emitted_before(path: Path, pts: int) -> list[int]:
     """The pts of the frames that a plain decode shows before `pts`."""
     emitted: list[int] = []
     try:
-        with av.open(str(path)) as container:
+        with av.open(str(path), metadata_errors="replace") as container:
             for frame in container.decode(video=0):
                 if frame.pts is None or frame.pts >= pts:
                     break

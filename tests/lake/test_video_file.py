@@ -249,7 +249,7 @@ def test_checksums_are_of_the_stored_packets(clips: Path) -> None:
 
 
 def test_ascending_cuts_read_the_file_once(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, truth = _clip(clips, "gop-2")
+    path, truth = _clip(clips, "av1-gop-2")
     with VideoFile(path) as file:
         seeks: list[int] = []
         seek = file._reader._seek
