@@ -195,6 +195,7 @@ class Spec:
                         **f,
                         "shape": tuple(f["shape"]),
                         "names": None if f["names"] is None else tuple(f["names"]),
+                        "units": None if f["units"] is None else tuple(f["units"]),
                     }
                 )
                 for f in raw["features"]
