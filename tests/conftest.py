@@ -39,3 +39,9 @@ def lake(tmp_path: Path) -> Lake:
 def make_episode() -> Callable[..., Episode]:
     """The factory of synthetic episodes, see `tests.episodes`."""
     return episodes.make_episode
+
+
+@pytest.fixture
+def make_filmed_episode() -> Callable[..., Episode]:
+    """The factory of episodes with real video, see `tests.episodes`."""
+    return episodes.make_filmed_episode

@@ -1,8 +1,8 @@
-"""Synthetic episodes. Packets hold noise, not pictures: nothing here needs a codec."""
+"""Synthetic episodes: with packets of noise, which needs no codec, or with real video."""
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
@@ -116,3 +116,39 @@ def make_episode(
         "tags": ("synthetic",),
     }
     return Episode(**{**fields, **changes})
+
+
+def moving_pictures(count: int, height: int = 48, width: int = 64) -> list[NDArray[np.uint8]]:
+    """`count` pictures, uint8 [height, width, 3]: a gradient that moves, so that all differ."""
+    y, x = np.mgrid[0:height, 0:width]
+    return [
+        np.stack([x * 3 + t * 7, y * 4 + t * 3, x + y + t * 11], axis=-1).astype(np.uint8)
+        for t in range(count)
+    ]
+
+
+def make_filmed_episode(
+    number: int = 0,
+    *,
+    steps: int = 12,
+    camera_names: tuple[str, ...] = ("top",),
+    codec: Literal["h264", "png"] = "h264",
+    gop: int = 5,
+    height: int = 48,
+    width: int = 64,
+    **changes: Any,
+) -> Episode:
+    """As `make_episode`, with real video: `moving_pictures`, encoded, one frame per step."""
+    from lake.video_encode import encode_frames
+
+    videos = {
+        name: encode_frames(
+            moving_pictures(steps, height, width),
+            fps=10,
+            step_to_frame=np.arange(steps, dtype=np.int32),
+            codec=codec,
+            gop=gop,
+        )
+        for name in camera_names
+    }
+    return make_episode(number, steps=steps, cameras=videos, **changes)

@@ -11,26 +11,15 @@ from numpy.typing import NDArray
 from lake import CameraVideo, Episode, EpisodeWriter, Lake, read_frames
 from lake.errors import EpisodeNotFoundError, VideoError
 from lake.video_encode import encode_frames
-from tests.episodes import make_episode
+from tests.episodes import make_episode, make_filmed_episode, moving_pictures
 
 STEPS = 30
 HEIGHT, WIDTH = 48, 64
 
 
-def moving_pictures(count: int) -> list[NDArray[np.uint8]]:
-    """A gradient that moves, so that every picture is different."""
-    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
-    return [
-        np.stack([(x * 3 + t * 7) % 256, (y * 4 + t * 3) % 256, (x + y + t * 11) % 256], -1).astype(
-            np.uint8
-        )
-        for t in range(count)
-    ]
-
-
 def camera(codec: str, step_to_frame: NDArray[np.int32]) -> CameraVideo:
     options: dict[str, Any] = {"codec": codec, "fps": 10, "step_to_frame": step_to_frame}
-    return encode_frames(iter(moving_pictures(int(step_to_frame.max()) + 1)), **options)
+    return encode_frames(moving_pictures(int(step_to_frame.max()) + 1), **options)
 
 
 def plain_decode(video: CameraVideo) -> list[NDArray[np.uint8]]:
@@ -111,3 +100,12 @@ def test_what_is_not_there_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         read(lake, filmed.episode_id)
+
+
+def test_each_camera_has_its_own_bytes(lake: Lake) -> None:
+    episode = make_filmed_episode(2, camera_names=("top", "side"), codec="png")
+    with EpisodeWriter(lake) as writer:
+        writer.add(episode)
+    for name in ("side", "top"):
+        got = read_frames(lake, episode.episode_id, name, [7])
+        np.testing.assert_array_equal(got[0].transpose(1, 2, 0), moving_pictures(12)[7])
