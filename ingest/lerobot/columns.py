@@ -51,7 +51,7 @@ def read_column(name: str, column: pa.ChunkedArray) -> Column:
     valid = None if array.null_count == 0 else _not_null(array)
     if pa.types.is_string(element) or pa.types.is_large_string(element):
         if array.type == element:
-            text = [value if value is not None else "" for value in array.to_pylist()]
+            text = ["" if value is None else value for value in _python_values(name, array)]
             return Column(values=np.array(text, dtype=object), valid=valid)
     elif _is_number(element):
         return Column(values=_numbers(name, array, valid), valid=valid)
@@ -117,11 +117,21 @@ def _fill_nulls(name: str, array: pa.Array, *, nested: bool) -> pa.Array:
     return array.fill_null(False if pa.types.is_boolean(array.type) else 0)
 
 
+def _python_values(name: str, array: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = array.to_pylist()
+    except UnicodeDecodeError as error:
+        raise EpisodeError(
+            f"{name}: text that is not UTF-8 ({error})", reason="bad-text", stream=name
+        ) from error
+    return values
+
+
 def _json_text(name: str, array: pa.Array) -> NDArray[Any]:
     try:
         text = [
             json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-            for value in array.to_pylist()
+            for value in _python_values(name, array)
         ]
     except (TypeError, ValueError) as error:
         raise EpisodeError(

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import SourceError
 from ingest.lerobot.episodes import EpisodeRecord, VideoPlace
 from ingest.lerobot.info import DatasetInfo
+from ingest.lerobot.parquet_errors import PARQUET_ERRORS
 from ingest.source import Finding
 
 
@@ -32,7 +32,7 @@ def list_episodes_v3(root: Path, info: DatasetInfo) -> tuple[list[EpisodeRecord]
         where = str(path.relative_to(root))
         try:
             rows = _read_rows(path)
-        except (pa.ArrowException, OSError) as error:
+        except PARQUET_ERRORS as error:
             findings.append(
                 Finding(
                     severity="error",

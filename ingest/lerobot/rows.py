@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ingest.errors import EpisodeError
 from ingest.lerobot.episodes import EpisodeRecord
+from ingest.lerobot.parquet_errors import PARQUET_ERRORS
 from ingest.source import Finding
 
 
@@ -48,7 +49,7 @@ class DataFile:
             self.schema: pa.Schema = self._file.schema_arrow
             self.num_rows: int = self._file.metadata.num_rows
             self.episode_index = self._read_ints("episode_index")
-        except (pa.ArrowException, OSError) as error:
+        except PARQUET_ERRORS as error:
             unfinished = "magic bytes" in str(error)
             hint = " (its writer was stopped before it finished the file)" if unfinished else ""
             raise EpisodeError(
@@ -141,7 +142,7 @@ class DataFile:
         if self._cached is None or self._cached[:2] != (first, last):
             try:
                 table = self._file.read_row_groups(list(range(first, last)), use_threads=False)
-            except (pa.ArrowException, OSError) as error:
+            except PARQUET_ERRORS as error:
                 raise EpisodeError(
                     f"{self.where}: rows {start} to {stop} cannot be read ({error})",
                     reason="unreadable-rows",

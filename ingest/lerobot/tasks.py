@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ingest.errors import SourceError
 from ingest.lerobot.jsonfiles import read_json_lines
+from ingest.lerobot.parquet_errors import PARQUET_ERRORS
 from ingest.source import Finding
 
 _TEXT_COLUMNS: Final = ("task", "__index_level_0__", "index")
@@ -44,18 +45,19 @@ def read_tasks(root: Path) -> tuple[dict[int, str], list[Finding]]:
 
 def _from_parquet(path: Path, root: Path) -> tuple[dict[int, str], list[Finding]]:
     try:
-        table = pq.ParquetFile(path).read()
-    except (pa.ArrowException, OSError) as error:
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+        texts = [name for name in _text_columns(table) if name in table.column_names]
+        if "task_index" not in table.column_names or not texts:
+            raise SourceError(
+                f"{path}: has columns {', '.join(table.column_names)}; task_index and a text"
+                " column are needed",
+                reason="bad-tasks",
+            )
+        indices, values = table["task_index"].to_pylist(), table[texts[0]].to_pylist()
+    except PARQUET_ERRORS as error:
         raise SourceError(f"{path}: {error}", reason="unreadable-file") from error
-    names = [name for name in _text_columns(table) if name in table.column_names]
-    if "task_index" not in table.column_names or not names:
-        raise SourceError(
-            f"{path}: has columns {', '.join(table.column_names)}; task_index and a text column"
-            " are needed",
-            reason="bad-tasks",
-        )
-    pairs = list(zip(table["task_index"].to_pylist(), table[names[0]].to_pylist(), strict=True))
-    return _by_value(pairs, str(path.relative_to(root)), [])
+    return _by_value(list(zip(indices, values, strict=True)), str(path.relative_to(root)), [])
 
 
 def _text_columns(table: pa.Table) -> list[str]:

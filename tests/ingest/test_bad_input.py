@@ -1,5 +1,6 @@
 """Every file of a dataset, damaged in every way: a finding or an error row, never a traceback."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,26 @@ def test_damage_to_any_file_is_told(tmp_path: Path, write: Callable[..., Path], 
     harmless = {"meta/tasks.jsonl", "meta/episodes.jsonl"} if kind == "last byte lost" else set()
     for name, count in damage_one_by_one(root, kind):
         assert count > 0 or name in harmless, name
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("write", [write_v2, write_v3], ids=["v2", "v3"])
+def test_flipped_bytes_never_end_in_a_traceback(
+    tmp_path: Path, write: Callable[..., Path], seed: int
+) -> None:
+    """Formats without checksums cannot tell every flip; what matters is that none goes astray."""
+    root = write(tmp_path / "toy", lengths=(3, 4))
+    rng = random.Random(seed)
+    for _ in range(25):
+        path = root / rng.choice(files_of(root))
+        whole = path.read_bytes()
+        flipped = bytearray(whole)
+        for _ in range(rng.choice([1, 3, 10])):
+            flipped[rng.randrange(len(flipped))] = rng.randrange(256)
+        path.write_bytes(bytes(flipped))
+        (findings,) = check_recordings(root).values()
+        assert all(str(finding) for finding in findings)
+        path.write_bytes(whole)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

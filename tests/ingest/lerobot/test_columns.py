@@ -105,3 +105,11 @@ def test_text_is_kept() -> None:
     column = read_column("note", pa.chunked_array([pa.array(["a", "é"])]))
     assert column.values.tolist() == ["a", "é"]
     assert not column.as_json
+
+
+def test_text_that_is_not_utf8_is_an_error() -> None:
+    text = pa.array([b"fine", b"\xff\xfe"]).view(pa.string())
+    for column in (text, pa.ListArray.from_arrays([0, 1, 2], text)):
+        with pytest.raises(EpisodeError, match="not UTF-8") as raised:
+            read_column("note", pa.chunked_array([column]))
+        assert raised.value.reason == "bad-text"
