@@ -160,6 +160,16 @@ def test_an_unreadable_video_costs_the_camera_not_the_episode(root: Path, conten
     assert set(second.episode.cameras) == {"top"}
 
 
+def test_a_container_title_that_is_not_utf8_does_no_harm(root: Path) -> None:
+    path = root / v2_video(TOP, 0)
+    data = path.read_bytes()
+    assert b"Lavf" in data
+    path.write_bytes(data.replace(b"Lavf", b"L\xe9vf"))
+    reading = read_all(root)[0]
+    assert reading.findings == ()
+    assert set(reading.episode.cameras) == {"top"}
+
+
 @pytest.mark.parametrize(
     "folder", ["video/chunk-000/{key}", "videos/{key}/chunk-000", "clips/{key}"]
 )
