@@ -53,8 +53,8 @@ class DemoSize:
         rollouts: starts on which the policy is assessed.
     """
 
-    episodes: int = 90
-    epochs: int = 8
+    episodes: int = 99
+    epochs: int = 12
     rollouts: int = 60
 
 
