@@ -100,9 +100,9 @@ def run(quick: bool) -> BenchResult:  # noqa: FBT001  (the signature of every be
             "control_ratio": speed_ups[1],
         },
         notes=[
-            f"preset small, state, text and {_DIM}-dim action tokens, no pictures; fp32, one thread",
+            f"preset small; state, text, {_DIM}-dim action tokens, no pictures; fp32, one thread",
             "forward and backward of all spans; no optimizer, no loading",
-            f"lognormal, sigma {_SIGMA}: {len(lengths)} spans, {min(lengths)}..{max(lengths)} steps",
+            f"lognormal, sigma {_SIGMA}: {count} spans, {min(lengths)}..{max(lengths)} steps",
             f"packs of {_BUDGET} tokens; padded batches of {_BATCH_SIZE}, to their longest",
             "ratios compare CPU seconds, medians of interleaved repetitions",
             "gradients: norm of the difference of the contenders' over the norm",
