@@ -1,0 +1,80 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.config import PRESETS, ModelConfig, OptimizerConfig, TrainConfig
+from training.errors import ConfigError
+
+
+def test_dict_round_trip() -> None:
+    config = TrainConfig(optimizer=OptimizerConfig(lr=0.5, betas=(0.8, 0.99)), steps=7)
+    assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_json_lists_become_tuples() -> None:
+    raw = TrainConfig().to_dict()
+    raw["model"]["conv_channels"] = [8, 16]
+    assert TrainConfig.from_dict(raw).model.conv_channels == (8, 16)
+
+
+def test_preset_then_file_then_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("model:\n  layers: 7\n  heads: 3\noptimizer:\n  lr: 1.0e-4\nsteps: 9\n")
+    config = TrainConfig.load(
+        file, preset="small", overrides={"model.heads": "5", "loader.image_size": "none"}
+    )
+    assert config.model.width == PRESETS["small"].width
+    assert (config.model.layers, config.model.heads) == (7, 5)
+    assert (config.optimizer.lr, config.steps, config.loader.image_size) == (1e-4, 9, None)
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    loaded = TrainConfig.load(tmp_path / "empty.yaml", overrides={})
+    assert loaded == TrainConfig(model=PRESETS["tiny"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"optimizer.learning_rate": 1}, "unknown setting optimizer.learning_rate"),
+        ({"speed": 1}, "unknown setting speed"),
+        ({"optimizer.lr": "fast"}, "optimizer.lr is of type float"),
+        ({"optimizer.lr": True}, "optimizer.lr is of type float"),
+        ({"model.layers": 2.5}, "model.layers is of type int"),
+        ({"model.film": "maybe"}, "model.film is of type bool"),
+        ({"model.time_sampling": "gaussian"}, "one of beta, uniform"),
+        ({"model.conv_channels": "8,x"}, "model.conv_channels is of type int"),
+        ({"optimizer.betas": "0.9"}, "takes 2 values"),
+        ({"model": 3}, "group of settings"),
+        ({"model.head_dim": 7}, "even"),
+        ({"model.width": 0}, "positive"),
+        ({"model.conv_channels": "12"}, "multiples of 8"),
+        ({"optimizer.ema_decay": "1"}, "ema_decay"),
+        ({"checkpoint.keep": "0"}, "positive"),
+        ({"steps": "0"}, "positive"),
+    ],
+)
+def test_bad_settings_are_named(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.load(overrides=overrides)
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "a: [\n", "\xff"])
+def test_bad_files_are_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        TrainConfig.load(file, overrides={})
+
+
+def test_missing_file_and_preset_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        TrainConfig.load(tmp_path / "none.yaml", overrides={})
+    with pytest.raises(ConfigError, match="there are: tiny, small"):
+        TrainConfig.load(preset="huge", overrides={})
+
+
+def test_presets_are_valid() -> None:
+    assert all(isinstance(preset, ModelConfig) for preset in PRESETS.values())
