@@ -20,8 +20,8 @@ from loader.plan_rows import PackRow, PlanRows
 from loader.reuse import PackPictures, Reuse
 
 WINDOW_PACKS: Final = 8
-_LOOK_AHEAD_PACKS: Final = 64
-_LOOK_AHEAD_IMAGES: Final = 1 << 14
+_MOST_LOOK_AHEAD_PACKS: Final = 256
+_MOST_LOOK_AHEAD_IMAGES: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,10 @@ class Fetcher:
         self._reuse = Reuse(limits.kept_frame_bytes)
         self._coming: deque[ComingPack] = deque()
         self._coming_images = 0
-        # The look-ahead grows from one window, so that the first batch does not wait for it.
+        # As far as the plan says that frames of a run are shown again; it grows from one window,
+        # so that the first batch does not wait for it.
+        reach = rows.plan.header.quality.run_steps * cursor.packs_per_step
+        self._most_look_ahead = min(max(reach, WINDOW_PACKS), _MOST_LOOK_AHEAD_PACKS)
         self._look_ahead = 0
 
     def packs(self, blocks: Iterable[range]) -> Iterator[FetchedPack]:
@@ -107,7 +110,7 @@ class Fetcher:
         """Learn of coming packs until the window and its look-ahead are known."""
         while (
             len(self._coming) < WINDOW_PACKS + self._look_ahead
-            and self._coming_images < _LOOK_AHEAD_IMAGES
+            and self._coming_images < _MOST_LOOK_AHEAD_IMAGES
         ) or not self._coming:
             block = next(blocks, None)
             if block is None:
@@ -120,7 +123,7 @@ class Fetcher:
                 self._reuse.enter(row.place.position, table)
                 self._coming.append(ComingPack(row=row, episodes=ours, images=table))
                 self._coming_images += len(table)
-        self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), _LOOK_AHEAD_PACKS)
+        self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)
 
     def _window(self) -> Iterator[FetchedPack]:
         """Plan and read the next few packs."""

@@ -48,52 +48,52 @@ class BufferPool:
     """Buffers with at most `limit_bytes` filled ahead of the consumer; safe to use from threads.
 
     One buffer is always granted, however large, so that a pack above the limit still passes.
-    A buffer goes: acquire -> (filled, queued) -> taken -> released -> acquire.
+    A buffer goes: acquire -> (filled, queued) -> taken -> released -> acquire. Bytes are counted
+    as used: a buffer is made as large as the largest one so far, so that all of them serve any
+    pack, and its pages cost nothing until they are written.
     """
 
     def __init__(self, limit_bytes: int, *, shared: bool) -> None:
         self._limit = limit_bytes
         self._shared = shared
         self._changed = threading.Condition()
-        self._ahead: dict[int, Buffer] = {}
-        self._taken: dict[int, Buffer] = {}
-        self._free: dict[int, Buffer] = {}
-        self._next = 0
+        self._buffers: dict[int, Buffer] = {}
+        self._ahead: dict[int, int] = {}  # number -> bytes in use
+        self._free: dict[int, None] = {}  # the longest free first
+        self._touched: dict[int, int] = {}  # number -> bytes ever written
+        self._made = 0
         self._dropped: list[int] = []
 
     @property
     def ahead_bytes(self) -> int:
         """Bytes filled or being filled, and not yet taken."""
         with self._changed:
-            return sum(buffer.capacity for buffer in self._ahead.values())
+            return sum(self._ahead.values())
 
     def acquire(self, nbytes: int) -> Buffer:
         """A buffer of at least `nbytes`; waits while the limit is reached."""
         with self._changed:
             self._changed.wait_for(lambda: self._fits(nbytes))
-            fitting = [b for b in self._free.values() if b.capacity >= nbytes]
-            if fitting:
-                buffer = min(fitting, key=lambda b: b.capacity)
-                del self._free[buffer.number]
-            else:
-                buffer = self._create(nbytes)
-            self._ahead[buffer.number] = buffer
+            # The one given back last: its pages are the likeliest to be in the caches.
+            fitting = [n for n in self._free if self._buffers[n].capacity >= nbytes]
+            buffer = self._buffers[fitting[-1]] if fitting else self._make(nbytes)
+            self._free.pop(buffer.number, None)
+            self._ahead[buffer.number] = nbytes
+            self._touched[buffer.number] = max(nbytes, self._touched.get(buffer.number, 0))
             return buffer
 
     def taken(self, number: int) -> None:
         """The consumer has been handed this buffer."""
         with self._changed:
-            self._taken[number] = self._ahead.pop(number)
+            del self._ahead[number]
             self._changed.notify_all()
 
     def release(self, number: int) -> None:
         """The consumer has let go of this buffer."""
         with self._changed:
-            self._free[number] = self._taken.pop(number)
-            # Free buffers beyond the limit go, the ones free for the longest time first.
-            while sum(b.capacity for b in self._free.values()) > self._limit:
+            self._free[number] = None
+            while sum(self._touched[n] for n in self._free) > self._limit:
                 self._drop(next(iter(self._free)))
-            self._changed.notify_all()
 
     def take_dropped(self) -> list[int]:
         """Numbers of buffers given up since the last call, to be unmapped by the consumer."""
@@ -102,25 +102,28 @@ class BufferPool:
             return dropped
 
     def _fits(self, nbytes: int) -> bool:
-        ahead = sum(buffer.capacity for buffer in self._ahead.values())
-        return ahead == 0 or ahead + nbytes <= self._limit
+        return not self._ahead or sum(self._ahead.values()) + nbytes <= self._limit
 
-    def _create(self, nbytes: int) -> Buffer:
-        # Packs differ a little in size; an eighth of slack lets a buffer serve most of them.
-        step = max(_SMALLEST, (1 << max(nbytes - 1, 1).bit_length()) >> 4)
-        capacity = -(-nbytes // step) * step
-        if self._free:
-            # None of the free ones is large enough: the smallest makes room for this one.
-            self._drop(min(self._free.values(), key=lambda b: b.capacity).number)
-        number, self._next = self._next, self._next + 1
-        if not self._shared:
-            return Buffer(number=number, pages=mmap.mmap(-1, capacity), fd=-1)
-        fd = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
-        os.ftruncate(fd, capacity)
-        return Buffer(number=number, pages=mmap.mmap(fd, capacity), fd=fd)
+    def _make(self, nbytes: int) -> Buffer:
+        while self._free:  # all too small, now and from now on
+            self._drop(next(iter(self._free)))
+        largest = max((b.capacity for b in self._buffers.values()), default=0)
+        step = max(_SMALLEST, (1 << max(nbytes - 1, 1).bit_length()) >> 3)
+        capacity = max(-(-nbytes // step) * step, largest)
+        number, self._made = self._made, self._made + 1
+        if self._shared:
+            fd = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
+            os.ftruncate(fd, capacity)
+            pages = mmap.mmap(fd, capacity)
+        else:
+            fd, pages = -1, mmap.mmap(-1, capacity)
+            pages.madvise(mmap.MADV_HUGEPAGE)  # fewer faults at first touch
+        self._buffers[number] = Buffer(number=number, pages=pages, fd=fd)
+        return self._buffers[number]
 
     def _drop(self, number: int) -> None:
-        buffer = self._free.pop(number)
+        del self._free[number], self._touched[number]
+        buffer = self._buffers.pop(number)
         if buffer.fd >= 0:
             os.close(buffer.fd)
         self._dropped.append(number)
