@@ -163,7 +163,8 @@ def report(result: BenchResult, *, quick: bool, json_to: str | None) -> None:
 
 
 def _print_table(console: Console, result: BenchResult) -> None:
-    table = Table(title=f"headrace bench {result.name}", title_justify="left")
+    console.print(f"headrace bench {result.name}", style="italic", highlight=False)
+    table = Table()
     names = list(result.rows[0]) if result.rows else []
     for name in names:
         table.add_column(name, justify="left" if name == names[0] else "right", overflow="fold")

@@ -1,0 +1,80 @@
+"""The command as scripts see it: help, exit codes, one-line errors, light start."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+
+def _run(
+    arguments: Sequence[str], env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=env,
+    )
+
+
+def test_help_lists_every_command() -> None:
+    done = _run(["--help"])
+    assert done.returncode == 0
+    for name in (
+        "ingest", "inspect", "doctor", "sql", "select", "label", "pack", "plan", "load", "train",
+        "simulate", "assess", "bench", "demo",
+    ):  # fmt: skip
+        assert f"  {name} " in done.stdout, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sql", "no-such.lake", "SELECT 1"], "no-such.lake"),
+        (["pack", "no-such.lake"], "no-such.lake"),
+        (["load", "no-such.lake", "plan"], "no-such.lake"),
+        (["train", "no-such.lake", "plan", "--out", "run"], "no-such.lake"),
+        (["doctor", "no-such.lake"], "no-such.lake"),
+        (["inspect", "no-such-folder"], "no-such-folder"),
+        (["ingest", "no-such-folder", "new.lake"], "no-such-folder"),
+        (["assess", "no-such-run"], "no-such-run"),
+        (["bench", "nonsense"], "nonsense"),
+    ],
+)
+def test_an_expected_error_ends_in_one_line_and_exit_code_2(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = _run(arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    line = done.stderr.strip().splitlines()[-1]
+    assert line.startswith("headrace: ")
+    assert says in line
+    assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
+
+
+def test_wrong_usage_is_told_with_exit_code_2() -> None:
+    done = _run(["pack", "x.lake", "--spans", "sideways"])
+    assert done.returncode == 2
+    assert "sideways" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["tools.commands.sql", "tools.commands.ingest", "tools.cli"])
+def test_commands_load_nothing_heavy_before_they_run(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        "if hasattr(sys.modules[%r], 'build_app'): sys.modules[%r].build_app()\n"
+        "heavy = {'torch', 'lance', 'h5py', 'mujoco', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    ) % (module, module)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,81 @@
+"""Commands and Python in the documentation are true."""
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tools.cli import build_app
+from tools.demo.script import DemoSize, stages
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "*/README.md", "*/*/README.md")
+    for page in _ROOT.glob(pattern)
+    if not any(part.startswith(".") for part in page.relative_to(_ROOT).parts)
+)
+_BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def _blocks(page: Path, *languages: str) -> Iterator[str]:
+    for language, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language in languages:
+            yield text
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if "headrace" in words[:6]:
+            yield words[words.index("headrace") + 1 :]
+
+
+def _parse(words: list[str]) -> None:
+    """Let the command parse its arguments, without running it."""
+    command: Any = typer.main.get_command(build_app())
+    words = [word for word in words if word not in {"[...]", "..."}]
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    if "--help" not in words:
+        command.make_context("headrace", list(words))
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_documented_commands_parse(page: Path) -> None:
+    for text in _blocks(page, "sh", "bash", "console"):
+        for words in _commands(text):
+            _parse(words)
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_documented_imports_exist(page: Path) -> None:
+    for text in _blocks(page, "python"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_command_of_the_demo_parses(tmp_path: Path) -> None:
+    for cameras in (True, False):
+        todo = stages(
+            tmp_path, size=DemoSize(), seed=0, cameras=cameras, recordings=[tmp_path / "others"]
+        )
+        for stage in todo:
+            _parse(list(stage.arguments))
