@@ -1,6 +1,7 @@
 """What a training run is told: frozen, keyword-only, checked, from a YAML file and overrides."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,8 +178,9 @@ class TrainConfig:
             raise ConfigError(f"threads cannot be negative: {self.threads}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, as JSON and YAML take them."""
-        return dataclasses.asdict(self)
+        """Plain values only, as JSON and YAML take them: tuples are lists."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

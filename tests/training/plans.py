@@ -26,7 +26,10 @@ SMALLEST = ModelConfig(
 
 
 def make_lake(folder: Path, *, episodes: int = 6, cameras: bool = False) -> Lake:
-    """Episodes of 10 to 10 + 3 * episodes steps; with `cameras`, two pictures per step."""
+    """Episodes of 10, 13, 16, ... steps; with `cameras`, two pictures per step.
+
+    The first action of a window follows from its state.
+    """
     lake = create_lake(folder)
     rng = np.random.default_rng(0)
     with EpisodeWriter(lake) as writer:
@@ -40,7 +43,13 @@ def make_lake(folder: Path, *, episodes: int = 6, cameras: bool = False) -> Lake
                 )
                 for name in (("front", "wrist") if cameras else ())
             }
-            writer.add(make_episode(number, steps=steps, cameras=videos))
+            state = rng.standard_normal((steps, 4)).astype(np.float32)
+            signals = {
+                "state": state,
+                "action": np.repeat(np.sin(state[:, :1]), 3, axis=1),
+                "note": np.array(["none"] * steps, dtype=object),
+            }
+            writer.add(make_episode(number, steps=steps, cameras=videos, features=signals))
     return lake
 
 

@@ -1,0 +1,232 @@
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.batches import TINY, make_spans, pack, policy_spec
+from training import checkpoint as checkpoint_module
+from training.checkpoint import (
+    Progress,
+    latest_checkpoint,
+    load_checkpoint,
+    read_progress,
+    save_checkpoint,
+)
+from training.config import OptimizerConfig, TrainConfig
+from training.distributed import Ranks
+from training.errors import CheckpointError
+from training.loss import flow_matching_loss
+from training.model import PolicyModel
+from training.policy import load_model
+from training.trained import Trained
+
+RANKS = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
+CONFIG = TrainConfig(model=TINY, optimizer=OptimizerConfig(ema_decay=0.9))
+
+
+def progress(step: int) -> Progress:
+    return Progress(
+        step=step,
+        world_size=1,
+        run_id="run",
+        plan_hash="plan",
+        versions={"trajectories": 3},
+        loader={"plan_hash": "plan", "next_step": step, "layout_version": 1},
+        config=CONFIG.to_dict(),
+    )
+
+
+def fresh(seed: int = 0, *, config: TrainConfig = CONFIG) -> Trained:
+    torch.manual_seed(seed)
+    model = PolicyModel(config.model, policy_spec())
+    return Trained.start(model, model.spec, config)
+
+
+def advance(trained: Trained, steps: int, *, first: int = 0) -> None:
+    for step in range(first, first + steps):
+        batch = pack(make_spans(4, seed=step))
+        torch.autograd.backward(flow_matching_loss(trained.model(batch), batch) / 50)
+        trained.update(1e-2 / (step + 1))
+
+
+def save(folder: Path, trained: Trained, step: int, *, keep: int = 3) -> Path:
+    return save_checkpoint(folder, trained, progress(step), RANKS, keep=keep)
+
+
+def same(one: Trained, other: Trained) -> bool:
+    weights, others = one.model.state_dict(), other.model.state_dict()
+    assert one.ema is not None
+    assert other.ema is not None
+    return all(torch.equal(w, others[n]) for n, w in weights.items()) and all(
+        torch.equal(w, other.ema.weights[n]) for n, w in one.ema.weights.items()
+    )
+
+
+def test_going_on_from_a_checkpoint_is_bit_equal(tmp_path: Path) -> None:
+    whole = fresh()
+    advance(whole, 3)
+    path = save(tmp_path, whole, 3)
+    generator = torch.get_rng_state()
+    advance(whole, 3, first=3)
+
+    resumed = fresh(seed=99)
+    torch.manual_seed(5)
+    load_checkpoint(path, resumed, RANKS)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert not same(whole, resumed)
+    advance(resumed, 3, first=3)
+    assert same(whole, resumed)
+    assert read_progress(path) == progress(3)
+
+
+def test_a_rank_that_the_writer_did_not_have_keeps_its_generator(tmp_path: Path) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    path = save(tmp_path, trained, 1)
+    resumed = fresh(seed=4)
+    before = torch.get_rng_state()
+    load_checkpoint(path, resumed, replace(RANKS, rank=1, world_size=2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(trained, resumed)
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    for step in (1, 2, 3, 4):
+        save(tmp_path, trained, step, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "latest", "step-00000003", "step-00000004",
+    ]  # fmt: skip
+    # After a resume from an older one the newest has a lower number, and must stay.
+    save(tmp_path, trained, 2, keep=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-00000002"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-00000002"
+
+
+@pytest.mark.parametrize("killed_at", ["save_distributed", "_write_sidecars", "_publish"])
+def test_a_writer_that_dies_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    first = save(tmp_path, trained, 1)
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module, killed_at, die)
+        with pytest.raises(Killed):
+            save(tmp_path, trained, 2)
+    assert latest_checkpoint(tmp_path) == first
+    load_checkpoint(first, fresh(seed=3), RANKS)
+    # The next writer clears what was left.
+    assert latest_checkpoint(tmp_path) != save(tmp_path, trained, 2)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_kill_between_rename_and_pointer_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    first = save(tmp_path, trained, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, trained, 2)
+    assert (tmp_path / "step-00000002").exists()
+    assert latest_checkpoint(tmp_path) == first
+    assert save(tmp_path, trained, 2) == latest_checkpoint(tmp_path)
+
+
+def test_a_full_disk_is_a_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    first = save(tmp_path, trained, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "_sync", full)
+    with pytest.raises(CheckpointError, match=r"No space left.*last good one is .*step-00000001"):
+        save(tmp_path, trained, 2)
+    assert latest_checkpoint(tmp_path) == first
+
+
+def _truncate(path: Path) -> None:
+    (weights,) = path.glob("*.distcp")
+    weights.write_bytes(weights.read_bytes()[:100])
+
+
+def _no_metadata(path: Path) -> None:
+    (path / ".metadata").unlink()
+
+
+def _no_progress(path: Path) -> None:
+    (path / "trainer.json").write_text("{")
+
+
+def _other_version(path: Path) -> None:
+    raw = json.loads((path / "trainer.json").read_text())
+    (path / "trainer.json").write_text(json.dumps({**raw, "version": 99}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_truncate, "cannot load the checkpoint"),
+        (_no_metadata, "cannot load the checkpoint"),
+        (_no_progress, "is not a checkpoint"),
+        (_other_version, "version 99"),
+    ],
+)
+def test_damage_is_a_named_error(
+    tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    path = save(tmp_path, trained, 1)
+    damage(path)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(path, fresh(), RANKS)
+
+
+def test_another_model_is_a_named_error(tmp_path: Path) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    path = save(tmp_path, trained, 1)
+    other = fresh(config=replace(CONFIG, model=replace(TINY, width=48)))
+    with pytest.raises(CheckpointError, match="cannot load the checkpoint"):
+        load_checkpoint(path, other, RANKS)
+
+
+def test_a_pointer_to_nothing_is_a_named_error(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path) is None
+    trained = fresh()
+    advance(trained, 1)
+    shutil.rmtree(save(tmp_path, trained, 1))
+    with pytest.raises(CheckpointError, match="step-00000001, which is not there"):
+        latest_checkpoint(tmp_path)
+
+
+def test_rollouts_get_the_averaged_weights(tmp_path: Path) -> None:
+    trained = fresh()
+    advance(trained, 4)
+    model = load_model(save(tmp_path, trained, 4))
+    assert trained.ema is not None
+    assert model.spec == trained.spec
+    assert model.config == TINY
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, trained.ema.weights[name])
+    assert any(
+        not torch.equal(w, model.state_dict()[n]) for n, w in trained.model.state_dict().items()
+    )
