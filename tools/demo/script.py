@@ -22,9 +22,7 @@ LENGTHS_SQL = (
     " FROM episodes WHERE dataset = 'recordings' GROUP BY 1 ORDER BY 1"
 )
 LINEAGE_SQL = (
-    "SELECT e.evaluation_id, e.success_rate, r.run_id, p.name AS plan, s.sql AS selection"
-    " FROM evaluations e JOIN runs r USING (run_id) JOIN plans p USING (plan_hash)"
-    " LEFT JOIN selections s ON s.hash = p.selection_hash"
+    "SELECT evaluation_id, success_rate, checkpoint, run_id, plan, selection_sql FROM lineage"
 )
 
 
