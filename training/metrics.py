@@ -55,7 +55,11 @@ class MetricsLog:
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        # A killed attempt may have left half a line: it must not swallow the one written next.
+        torn = path.exists() and path.read_bytes()[-1:] not in {b"", b"\n"}
         self._file: TextIO = path.open("a", encoding="utf-8")
+        if torn:
+            self._file.write("\n")
         self._write(header)
 
     def write(self, metrics: StepMetrics) -> None:

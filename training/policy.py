@@ -36,6 +36,11 @@ class Policy:
         self, model: PolicyModel, *, embodiment: str | None = None, spec_id: str | None = None
     ) -> None:
         spec = model.spec
+        if spec.span_kind != "window":
+            raise ConfigError(
+                f"the policy was trained on {spec.span_kind} spans, whose actions see observations"
+                " of later steps: to act, train on a plan of windows"
+            )
         if spec.history != 1:
             raise ConfigError(
                 f"the policy observes {spec.history} steps; acting on one observation needs a plan"

@@ -34,6 +34,7 @@ class PolicySpec:
         spec_ids: spec that each `stats_id` means.
         state, action: moments for each `stats_id`.
         horizon: action steps of a full chunk.
+        span_kind: `window`, or `trajectory`, in which an action also sees later observations.
         history: observed steps of a full window.
         image_size: height and width to which pictures are resized, None for each camera's own.
     """
@@ -47,6 +48,7 @@ class PolicySpec:
     state: tuple[Moments, ...]
     action: tuple[Moments, ...]
     horizon: int
+    span_kind: str
     history: int
     image_size: int | None
 
@@ -86,6 +88,7 @@ class PolicySpec:
                 _moments(header, spec, spec.action, spec.action_size) for spec in header.specs
             ),
             horizon=header.shape.span_action_tokens,
+            span_kind=str(header.span_maker["kind"]),
             history=int(header.span_maker.get("history", 1)),
             image_size=image_size,
         )

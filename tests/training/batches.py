@@ -40,6 +40,7 @@ def policy_spec(*, image_size: int | None = 16) -> PolicySpec:
         state=moments(STATE_DIMS),
         action=moments(ACTION_DIMS),
         horizon=6,
+        span_kind="window",
         history=1,
         image_size=image_size,
     )

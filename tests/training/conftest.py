@@ -23,6 +23,6 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
 def planned_cameras(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """The same with two cameras."""
     lake = make_lake(tmp_path_factory.mktemp("cameras") / "robots.lake", episodes=3, cameras=True)
-    plan = plan_windows(lake, epochs=1)
+    plan = plan_windows(lake, epochs=2)
     save_plan(lake, plan, "windows")
     return lake, plan

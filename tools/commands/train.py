@@ -114,10 +114,17 @@ def _run(
     from packing.plan_store import load_plan
 
     opened = open_lake(lake)
+    loaded = load_plan(opened, plan)
+    if loaded.header.span_maker["kind"] != "window":
+        stderr.print(
+            "this plan's spans are whole trajectories: their actions see later observations, so"
+            " the policy can be trained but not rolled out (for that, pack windows)",
+            style="yellow",
+        )
     with _progress(stderr) as on_step:
         return train_loop(
             opened,
-            load_plan(opened, plan),
+            loaded,
             out,
             config,
             resume=resume.value,

@@ -1,0 +1,212 @@
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lake import Lake
+from loader.batch import Modality
+from loader.pack_loader import PackLoader
+from packing.plan import Plan
+from packing.tokenizer import Utf8Bytes
+from tests.training.batches import TINY, policy_spec
+from tests.training.plans import train_config
+from training.errors import CheckpointError, ConfigError
+from training.loop import train
+from training.model import PolicyModel
+from training.observation import observation_batch
+from training.policy import Policy, load_model
+from training.policy_spec import PolicySpec
+
+Planned = tuple[Lake, Plan]
+RNG = np.random.default_rng(0)
+
+
+def model_with_tokenizer(**changes: Any) -> PolicyModel:
+    spec = dataclasses.replace(
+        policy_spec(), tokenizer_fingerprint=Utf8Bytes().fingerprint, **changes
+    )
+    torch.manual_seed(0)
+    return PolicyModel(TINY, spec)
+
+
+def pictures(*cameras: str, size: int = 16) -> dict[str, np.ndarray]:
+    return {name: RNG.integers(0, 256, (size, size, 3), dtype=np.uint8) for name in cameras}
+
+
+def test_an_observation_is_laid_out_as_the_loader_lays_out_a_span(
+    planned_cameras: Planned,
+) -> None:
+    lake, plan = planned_cameras
+    spec = PolicySpec.from_plan(plan.header, image_size=None)
+    with PackLoader(lake, plan, process="inline") as loader:
+        batch = next(iter(loader))
+    assert batch.num_spans > 2
+    for span in range(batch.num_spans):
+        first, stop = batch.cu_seqlens[span : span + 2].tolist()
+        tokens = slice(first, stop)
+        is_text = batch.token_modality[tokens] == Modality.TEXT
+        mine = batch.image_span_ids == span
+        seen = {
+            spec.cameras[camera]: pixels.permute(1, 2, 0).numpy()
+            for camera, pixels in zip(
+                batch.image_camera_ids[mine].tolist(), batch.images[0][mine], strict=True
+            )
+        }
+        assert set(seen) == {"front", "wrist"}
+        observed = observation_batch(
+            spec,
+            images=dict(reversed(seen.items())),
+            state=batch.state[span].numpy(),
+            text_ids=batch.input_ids[tokens][is_text].tolist(),
+            stats_id=int(batch.stats_ids[span]),
+            embodiment_id=int(batch.embodiment_ids[span]),
+            seed=0,
+        )
+        for name in ("input_ids", "position_ids", "token_modality"):
+            assert torch.equal(getattr(observed, name), getattr(batch, name)[tokens]), name
+        assert torch.equal(observed.images[0], batch.images[0][mine])
+        assert torch.equal(observed.image_camera_ids, batch.image_camera_ids[mine])
+        assert torch.equal(observed.state[0], batch.state[span])
+        assert torch.equal(
+            observed.state_token_index + first, batch.state_token_index[span : span + 1]
+        )
+        starts = batch.cu_image_tokens[:-1][mine].long()
+        index = batch.image_token_index[(starts[:, None] + torch.arange(4)).flatten()]
+        assert torch.equal(observed.image_token_index + first, index)
+
+
+def test_a_trained_policy_acts_from_its_checkpoint_alone(
+    planned_cameras: Planned, tmp_path: Path
+) -> None:
+    lake, plan = planned_cameras
+    result = train(lake, plan, tmp_path / "run", train_config(steps=2))
+    folder = tmp_path / "moved"
+    result.checkpoint.rename(folder)
+    policy = Policy.load(folder)
+    actions = policy.act(pictures("front", "wrist", size=32), np.zeros(4, np.float32), "lift")
+    assert actions.shape == (5, 3)
+    assert actions.dtype == np.float32
+    assert bool(np.isfinite(actions).all())
+
+
+def test_a_rollout_repeats_from_its_seed() -> None:
+    policy = Policy(model_with_tokenizer(), embodiment="arm", spec_id="spec-a")
+    seen, state = pictures("front"), np.ones(5, np.float32)
+    policy.reset(3)
+    first = [policy.act(seen, state, "go") for _ in range(2)]
+    policy.reset(3)
+    again = [policy.act(seen, state, "go") for _ in range(2)]
+    policy.reset(4)
+    other = policy.act(seen, state, "go")
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], other)
+
+
+@pytest.mark.parametrize("change", ["camera", "picture", "state", "text"])
+def test_all_that_is_seen_matters(change: str) -> None:
+    policy = Policy(model_with_tokenizer(), embodiment="arm", spec_id="spec-a")
+    seen, state, text = pictures("front"), np.ones(5, np.float32), "go"
+    policy.reset(0)
+    before = policy.act(seen, state, text)
+    if change == "camera":
+        seen = {"wrist": seen["front"]}
+    elif change == "picture":
+        seen = pictures("front")
+    elif change == "state":
+        state = np.zeros(5, np.float32)
+    else:
+        text = "og"
+    policy.reset(0)
+    assert not np.array_equal(before, policy.act(seen, state, text))
+
+
+def test_actions_come_in_the_recorded_unit_and_size() -> None:
+    """A network that predicts zero velocity returns its noise: mean and std of the statistics."""
+    model = model_with_tokenizer(horizon=4000)
+    torch.nn.init.zeros_(model.action_out.weight)
+    arm = Policy(model, embodiment="arm", spec_id="spec-a").act({}, np.zeros(5, np.float32), "go")
+    cart = Policy(model, embodiment="cart", spec_id="spec-b").act({}, np.zeros(3, np.float32), "")
+    assert arm.shape == (4000, 4)
+    assert cart.shape == (4000, 2)
+    assert arm.mean(axis=0) == pytest.approx([0.0, 0.1, 0.2, 0.3], abs=0.25)
+    assert arm.std(axis=0) == pytest.approx([1.0, 2.0, 3.0, 4.0], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "message"),
+    [
+        (pictures("side"), np.zeros(5, np.float32), "no camera 'side'; .*front, wrist"),
+        (pictures("front", size=24), np.zeros(5, np.float32), "24x24, .*trained on 16x16"),
+        ({"front": np.zeros((16, 16), np.uint8)}, np.zeros(5, np.float32), r"uint8\[16, 16\]"),
+        (
+            {"front": np.zeros((16, 16, 3), np.float32)},
+            np.zeros(5, np.float32),
+            r"float32\[16, 16, 3\]",
+        ),
+        ({}, np.zeros(4, np.float32), r"state has shape \[4\], the policy expects \[5\]"),
+    ],
+)
+def test_wrong_observations_are_named(
+    seen: dict[str, np.ndarray], state: np.ndarray, message: str
+) -> None:
+    policy = Policy(model_with_tokenizer(), embodiment="arm", spec_id="spec-a")
+    with pytest.raises(ConfigError, match=message):
+        policy.act(seen, state, "go")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"spec_id": "spec-a"}, "choose the embodiment .*arm, cart"),
+        ({"embodiment": "dog", "spec_id": "spec-a"}, "no embodiment 'dog'"),
+        ({"embodiment": "arm", "spec_id": "x"}, "no spec 'x'"),
+    ],
+)
+def test_ambiguous_or_unknown_names_are_refused(names: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Policy(model_with_tokenizer(), **names)
+
+
+def test_a_policy_that_one_observation_does_not_suit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="observes 3 steps"):
+        Policy(model_with_tokenizer(history=3), embodiment="arm", spec_id="spec-a")
+    with pytest.raises(ConfigError, match="train on a plan of windows"):
+        Policy(model_with_tokenizer(span_kind="trajectory"), embodiment="arm", spec_id="spec-a")
+    with pytest.raises(CheckpointError, match="other ids"):
+        Policy(PolicyModel(TINY, policy_spec()), embodiment="arm", spec_id="spec-a")
+
+
+def test_what_is_no_policy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="neither a checkpoint nor a run"):
+        load_model(tmp_path)
+    (tmp_path / "policy.json").write_text('{"version": 7}')
+    with pytest.raises(CheckpointError, match="version 7"):
+        load_model(tmp_path)
+    (tmp_path / "policy.json").write_text('{"version": 1, "model": {}, "spec": {}}')
+    with pytest.raises(CheckpointError, match="not a policy spec"):
+        load_model(tmp_path)
+
+
+def test_the_spec_survives_json() -> None:
+    spec = policy_spec()
+    assert PolicySpec.from_json(spec.to_json()) == spec
+
+
+def test_a_plan_without_actions_trains_no_policy(planned: Planned) -> None:
+    _, plan = planned
+    layout = dataclasses.replace(plan.header.layout, action_tokens=0)
+    with pytest.raises(ConfigError, match="no action queries"):
+        PolicySpec.from_plan(dataclasses.replace(plan.header, layout=layout), image_size=None)
+
+
+def test_statistics_are_those_of_the_plan(planned: Planned) -> None:
+    _, plan = planned
+    spec = PolicySpec.from_plan(plan.header, image_size=None)
+    stats = plan.header.stats_of(plan.header.specs[0].spec_id, "state")
+    assert spec.state[0].mean == stats.mean
+    assert spec.state[0].std == stats.std
+    assert (spec.state_dim, spec.action_dim, spec.horizon, spec.history) == (4, 3, 5, 1)
