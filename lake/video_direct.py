@@ -33,7 +33,6 @@ class DirectPackets:
         self._file: BinaryIO = path.open("rb", buffering=0)
         self._table = table
         self._parameter_sets = parameter_sets
-        self._scratch: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     @classmethod
     def of(
@@ -64,35 +63,34 @@ class DirectPackets:
         Raises:
             VideoError: the file ends early, or NAL lengths do not add up to their packet.
         """
-        sizes = self._table.size[start:stop]
-        total = int(sizes.sum())
-        if self._parameter_sets is None:
-            data: NDArray[np.uint8] = np.empty(total, np.uint8)
-            self._fill(data, start, stop)
-            return data, sizes.astype(np.int32)
-        if len(self._scratch) < total:
-            self._scratch = np.empty(total, np.uint8)
-        data = self._scratch[:total]
-        self._fill(data, start, stop)
-        ends = np.cumsum(sizes)
-        if not _write_start_codes(data, ends - sizes, ends):
-            raise VideoError(
-                f"{self._path}: NAL lengths of packets {start}..{stop - 1} do not add up; the file"
-                " is damaged there, copy it again from its origin"
-            )
-        clean = self._table.clean[start:stop]
-        out = _with_parameter_sets(data, (ends - sizes)[clean], self._parameter_sets)
-        return out, (sizes + clean * len(self._parameter_sets)).astype(np.int32)
+        size, clean = self._table.size[start:stop], self._table.clean[start:stop]
+        sets = np.frombuffer(self._parameter_sets or b"", np.uint8)
+        out_size = size + clean * len(sets)
+        ends = np.cumsum(out_size)
+        begins = ends - size  # of what the file holds of each packet, behind its parameter sets
+        data: NDArray[np.uint8] = np.empty(int(ends[-1]), np.uint8)
+        self._fill(data, begins, start, stop)
+        if self._parameter_sets is not None:
+            if not _write_start_codes(data, begins, ends):
+                raise VideoError(
+                    f"{self._path}: NAL lengths of packets {start}..{stop - 1} do not add up; the"
+                    " file is damaged there, copy it again from its origin"
+                )
+            data[(begins[clean] - len(sets))[:, None] + np.arange(len(sets))] = sets
+        return data, out_size.astype(np.int32)
 
-    def _fill(self, data: NDArray[np.uint8], start: int, stop: int) -> None:
+    def _fill(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], start: int, stop: int
+    ) -> None:
+        """Read packets [start, stop) to `begins` in `data`, those without gaps in one piece."""
         position, size = self._table.position[start:stop], self._table.size[start:stop]
-        breaks = np.flatnonzero(position[1:] != position[:-1] + size[:-1]) + 1
-        at = 0
+        apart = (np.diff(position) != size[:-1]) | (np.diff(begins) != size[:-1])
+        first = np.flatnonzero(np.concatenate([[True], apart]))
+        length = np.add.reduceat(size, first)
         view = data.data
-        for first, last in zip([0, *breaks], [*breaks, len(size)], strict=True):
-            length = int(size[first:last].sum())
-            self._read(view[at : at + length], int(position[first]))
-            at += length
+        pieces = zip(begins[first].tolist(), position[first].tolist(), length.tolist(), strict=True)
+        for at, where, count in pieces:
+            self._read(view[at : at + count], where)
 
     def _read(self, view: memoryview, position: int) -> None:
         while view:
@@ -161,19 +159,3 @@ def _write_start_codes(
         more = at < stop
         at, stop = at[more], stop[more]
     return True
-
-
-def _with_parameter_sets(
-    data: NDArray[np.uint8], at: NDArray[np.int64], parameter_sets: bytes
-) -> NDArray[np.uint8]:
-    """A copy of `data` with the sets inserted at each of the ascending positions `at`."""
-    insert = np.frombuffer(parameter_sets, np.uint8)
-    out = np.empty(len(data) + len(at) * len(insert), np.uint8)
-    done = 0
-    for number, position in enumerate([*at.tolist(), len(data)]):
-        shift = number * len(insert)
-        out[done + shift : position + shift] = data[done:position]
-        if number < len(at):
-            out[position + shift : position + shift + len(insert)] = insert
-        done = position
-    return out

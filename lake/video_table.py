@@ -6,6 +6,7 @@ discards, alternate reference frames, and leading pictures before the first key 
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import av
@@ -52,9 +53,15 @@ class PacketTable:
         That is a start that is neither decoded nor displayed after any of them: where a frame is
         displayed before the key frame that precedes it (open GOP), the start is one key earlier.
         """
-        starts = np.flatnonzero(self.clean[: rows.min() + 1])
-        fit = starts[self.pts[starts] <= self.pts[rows].min()]
-        return int(fit[-1]) if len(fit) else 0
+        first_pts = self.pts[rows].min()
+        at = int(np.searchsorted(self._clean_rows, rows.min(), side="right")) - 1
+        while at > 0 and self.pts[self._clean_rows[at]] > first_pts:
+            at -= 1
+        return int(self._clean_rows[at])
+
+    @cached_property
+    def _clean_rows(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.clean)
 
     def certain_prefix(self) -> "PacketTable":
         """The frames before the first that may be lost where the file was cut short.
