@@ -48,6 +48,7 @@ class LeRobotSource:
 
     def __init__(self, root: Path, options: SourceOptions) -> None:
         self.root = root
+        self._name = root.resolve().name
         self._info = read_info(root)
         if options.fps is not None:
             self._info = replace(self._info, fps=options.fps)
@@ -72,7 +73,7 @@ class LeRobotSource:
     @property
     def dataset(self) -> str:
         """The user's name for the dataset, else the folder's."""
-        return self._options.dataset or self.root.resolve().name
+        return self._options.dataset or self._name
 
     @property
     def embodiment(self) -> str:
@@ -128,7 +129,7 @@ class LeRobotSource:
         episode = Episode(
             episode_id=entry.episode_id,
             ingest_key=entry.ingest_key,
-            source=self.root.resolve().name,
+            source=self._name,
             dataset=self.dataset,
             embodiment=self.embodiment,
             spec=spec,
