@@ -9,6 +9,7 @@ images, S observed steps, M state tokens, Q action queries, Ds and Da the plan's
 action dimensions.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -356,7 +357,12 @@ class PackedBatch(Generic[A]):
 
 def dtype_name(array: Any) -> str:  # noqa: ANN401  # numpy or torch, known only at run time
     """Numpy's name of the dtype of a numpy array or a torch tensor."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
+
+
+@functools.cache
+def _name(dtype: Any) -> str:  # noqa: ANN401  # of numpy or of torch
+    return str(dtype).removeprefix("torch.")
 
 
 def _length(array: Any) -> int:  # noqa: ANN401  # numpy or torch, known only at run time

@@ -117,7 +117,6 @@ class BufferPool:
             pages = mmap.mmap(fd, capacity)
         else:
             fd, pages = -1, mmap.mmap(-1, capacity)
-            pages.madvise(mmap.MADV_HUGEPAGE)  # fewer faults at first touch
         self._buffers[number] = Buffer(number=number, pages=pages, fd=fd)
         return self._buffers[number]
 

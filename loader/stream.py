@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lake.store import Lake
 from loader.assemble import assemble
+from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
 from loader.decode_frames import PictureDecoder
 from loader.fetch import FetchedPack, Fetcher, FetchLimits
@@ -75,7 +76,7 @@ def _fill(
     with metrics.stage("assemble"):
         assembled = assemble(coming.row, coming.images, coming.episodes, rows, shape)
         described: dict[str, tuple[str, tuple[int, ...]]] = {
-            name: (str(array.dtype), array.shape) for name, array in assembled.arrays.items()
+            name: (dtype_name(array), array.shape) for name, array in assembled.arrays.items()
         }
         buckets = [f"images.{number}" for number in range(len(assembled.image_shapes))]
         for name, bucket in zip(buckets, assembled.image_shapes, strict=True):

@@ -31,10 +31,12 @@ def torch_batch(memory: NDArray[np.uint8]) -> PackedBatch[torch.Tensor]:
 
 def _tensor(memory: NDArray[np.uint8], place: ArrayPlace) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, place.dtype)
-    if place.count == 0:  # torch.frombuffer refuses an empty range
+    if place.nbytes == 0:  # torch.frombuffer refuses an empty range
         return torch.empty(place.shape, dtype=dtype)
-    flat = torch.frombuffer(memory, dtype=dtype, count=place.count, offset=place.offset)
-    return flat.reshape(place.shape)
+    count = place.nbytes // dtype.itemsize
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset).reshape(
+        place.shape
+    )
 
 
 class PackDataset(IterableDataset[PackedBatch[torch.Tensor]]):

@@ -8,17 +8,18 @@ endian), the header, then the arrays. The header holds the scalars of the batch 
 array, name, dtype, shape and byte offset from the start of the buffer.
 """
 
+import functools
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.batch import ARRAY_FIELDS, SCALAR_FIELDS, NumpyBatch, PackedBatch
+from loader.batch import ARRAY_FIELDS, SCALAR_FIELDS, NumpyBatch, PackedBatch, dtype_name
 from loader.errors import BatchError
 
 _MAGIC: Final = b"HRPB"
@@ -27,24 +28,14 @@ _PREFIX: Final = struct.Struct("<4sB3xQ")
 _ALIGNMENT: Final = 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArrayPlace:
-    """Where one array lies in the buffer."""
+class ArrayPlace(NamedTuple):
+    """Where one array lies in the buffer: `nbytes` bytes from `offset`."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def stop(self) -> int:
-        """Offset of the byte after the array."""
-        return self.offset + self.count * np.dtype(self.dtype).itemsize
+    nbytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +57,7 @@ class Frame:
         relative, entries = 0, []
         for name, (dtype, shape) in arrays.items():
             entries.append((name, dtype, shape, relative))
-            size = math.prod(shape) * np.dtype(dtype).itemsize
-            relative = _aligned(relative + size)
+            relative = _aligned(relative + _nbytes(dtype, shape))
         text = json.dumps(
             {"scalars": dict(scalars), "arrays": entries}, separators=(",", ":")
         ).encode()
@@ -110,15 +100,16 @@ class Frame:
             scalars: dict[str, Any] = content["scalars"]
         except (ValueError, KeyError, TypeError) as error:
             raise BatchError(f"a batch's header cannot be parsed ({error})") from error
-        nbytes = max((_aligned(place.stop) for place in places), default=_aligned(len(header)))
-        if any(place.stop > len(buffer) or min(place.shape) < 0 for place in places):
+        stop = max((place.offset + place.nbytes for place in places), default=len(header))
+        nbytes = _aligned(stop)
+        if stop > len(buffer) or any(min(place.shape) < 0 for place in places):
             raise BatchError(f"a batch of {nbytes} bytes was cut to {len(buffer)}")
         return cls(scalars=scalars, places=places, header=header, nbytes=nbytes)
 
 
 def frame_of(batch: NumpyBatch) -> Frame:
     """The layout of a whole batch."""
-    arrays = {name: (str(a.dtype), tuple(a.shape)) for name, a in batch.arrays()}
+    arrays = {name: (dtype_name(a), tuple(a.shape)) for name, a in batch.arrays()}
     return Frame.plan(batch.scalars(), arrays)
 
 
@@ -156,14 +147,24 @@ def batch_of(frame: Frame, arrays: Mapping[str, Any]) -> PackedBatch[Any]:
 
 
 def _view(buffer: NDArray[np.uint8], place: ArrayPlace) -> NDArray[Any]:
-    return buffer[place.offset : place.stop].view(place.dtype).reshape(place.shape)
+    flat = buffer[place.offset : place.offset + place.nbytes]
+    return flat.view(place.dtype).reshape(place.shape)
 
 
 def _places(entries: list[Any], start: int) -> tuple[ArrayPlace, ...]:
     return tuple(
-        ArrayPlace(name=name, dtype=dtype, shape=tuple(shape), offset=start + relative)
+        ArrayPlace(name, dtype, tuple(shape), start + relative, _nbytes(dtype, shape))
         for name, dtype, shape, relative in entries
     )
+
+
+def _nbytes(dtype: str, shape: Sequence[int]) -> int:
+    return math.prod(shape) * _itemsize(dtype)
+
+
+@functools.cache
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 def _aligned(offset: int) -> int:

@@ -68,7 +68,7 @@ def test_any_layout_parses_back_aligned_and_without_overlap(
 def test_every_cut_of_a_buffer_is_refused(batch: NumpyBatch) -> None:
     buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
     write_batch(batch, buffer)
-    last = max(place.stop for place in Frame.parse(buffer).places)
+    last = max(place.offset + place.nbytes for place in Frame.parse(buffer).places)
     for cut in [0, 1, 15, 16, 100, len(frame_of(batch).header), last - 1]:
         with pytest.raises(BatchError):
             read_batch(buffer[:cut].copy())

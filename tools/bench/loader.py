@@ -64,8 +64,8 @@ def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all
         trajectories = make_plan(
             lake,
             spans=TrajectorySpans(),
-            layout=TokenLayout(name="bench-trajectory", image_tokens=16),
-            budget_tokens=_BUDGET // 2,
+            layout=layout,
+            budget_tokens=_BUDGET,
             slots_per_step=1,
         )
         steps = int(shape.lengths().sum())

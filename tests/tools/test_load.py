@@ -1,0 +1,66 @@
+"""`headrace load`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from packing.plan_store import save_plan
+from tests.loader import scenes
+from tools.cli import build_app
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = scenes.scene_lake(tmp_path_factory.mktemp("load"))
+    save_plan(made, scenes.scene_plan(made), "mix")
+    return made.uri
+
+
+def _load(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(build_app(), ["load", *arguments])
+    return result.exit_code, result.stdout
+
+
+def test_json_counts_what_came(lake: str) -> None:
+    code, out = _load(
+        lake, "mix", "--steps", "3", "--first-step", "1", "--process", "inline", "--json"
+    )
+    report = json.loads(out)
+    assert code == 0
+    assert (report["first_step"], report["next_step"]) == (1, 4)
+    assert report["metrics"]["packs"] == 9
+    assert report["metrics"]["counts"]["wanted_frames"] > 0
+    assert 0 < report["padding"] < 1
+    assert report["batch_bytes"] > 0
+
+
+def test_ranks_share_a_step(lake: str) -> None:
+    packs = []
+    for rank in ("0", "1"):
+        common = ("--world-size", "2", "--steps", "2", "--process", "inline", "--json")
+        _, out = _load(lake, "mix", "--rank", rank, *common)
+        packs.append(json.loads(out)["metrics"]["packs"])
+    assert packs == [4, 4]
+
+
+def test_a_table_for_people(lake: str) -> None:
+    code, out = _load(lake, "mix", "--steps", "1", "--process", "inline")
+    assert code == 0
+    assert "training steps 0 to 1: 3 packs" in out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("mox",), ("mix", "--first-step", "999"), ("mix", "--rank", "3")]
+)
+def test_bad_requests_end_in_our_errors(lake: str, arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(build_app(), ["load", lake, *arguments])
+    assert result.exit_code != 0
+    assert "Error" in type(result.exception).__name__
+    assert result.stdout == ""
+
+
+def test_a_missing_lake(tmp_path: Path) -> None:
+    result = CliRunner().invoke(build_app(), ["load", str(tmp_path / "no.lake"), "mix"])
+    assert "no lake here" in str(result.exception)
