@@ -19,7 +19,8 @@ def training_flops(policy: PolicyModel, batch: PackedBatch[Tensor]) -> float:
     prefix = batch.cu_seqlens.diff().to(torch.float64)[: batch.num_spans]
     action = batch.cu_seqlens_action.diff().to(torch.float64)[: batch.num_spans]
     pairs_prefix = float((prefix * prefix).sum()) * (config.layers - 1)
-    pairs_action = float((action * (prefix + action)).sum()) * config.layers
+    # Causal among the actions.
+    pairs_action = float((action * (prefix + (action + 1) / 2)).sum()) * config.layers
     # Scores and weighted sum: two products of 2 * heads * head_dim each.
     attention = 4 * config.heads * config.head_dim * (pairs_prefix + pairs_action)
     linear = 2 * (

@@ -149,7 +149,12 @@ class PolicyModel(nn.Module):
         )
 
     def segments(self, batch: PackedBatch[Tensor]) -> tuple[Segments, Segments]:
-        """The two attention calls: prefix to prefix, and actions to prefix and actions."""
+        """The two attention calls: prefix to prefix, and actions to prefix and earlier actions.
+
+        Causal among the actions: chunks are cut where the episode ends, so their length tells how
+        far the end is. A query that saw all the others would learn to finish only in short
+        chunks, and a rollout, which always asks for a full one, would never finish.
+        """
         prefix = Segments(
             cu_seqlens_q=batch.cu_seqlens,
             cu_seqlens_k=batch.cu_seqlens,
@@ -161,6 +166,7 @@ class PolicyModel(nn.Module):
             cu_seqlens_k=batch.cu_seqlens_kv,
             max_seqlen_q=batch.max_seqlen_action,
             max_seqlen_k=batch.max_seqlen_kv,
+            causal=True,
         )
         return prefix, queries
 
