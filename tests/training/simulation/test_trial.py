@@ -50,6 +50,7 @@ def make_checkpoint(
         state=(Moments(mean=(0.0,) * state_dim, std=(0.2,) * state_dim),),
         action=(Moments(mean=(0.0,) * action_dim, std=(0.01,) * action_dim),),
         horizon=8,
+        span_kind="window",
         history=1,
         image_size=None,
     )
