@@ -1,7 +1,6 @@
 """The `headrace` command: one module in `tools/commands/` per subcommand group."""
 
 import importlib
-import importlib.util
 import os
 import sys
 from typing import Final
@@ -42,8 +41,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     for name in _MODULES:
-        if importlib.util.find_spec(f"tools.commands.{name}"):  # INTEGRATION: drop when all exist
-            importlib.import_module(f"tools.commands.{name}").register(app)
+        importlib.import_module(f"tools.commands.{name}").register(app)
     return app
 
 
