@@ -42,7 +42,10 @@ class DecodeProcess:
                 env=_environment(),
             )
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._process, self._channel)
-        self._channel.send(job.to_message(), (plan_fd,))
+        try:
+            self._channel.send(job.to_message(), (plan_fd,))
+        except ConnectionError as error:
+            raise WorkerDiedError(self._obituary()) from error
 
     def batches(self, metrics: LoaderMetrics) -> Iterator[Received]:
         """Batches as they come; each is counted as taken when it is yielded.

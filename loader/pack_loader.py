@@ -105,6 +105,7 @@ class PackLoader:
         self._image_size = image_size
         self._image_format = image_format
         self._next_step = 0
+        self._pid = os.getpid()
         self._running: Iterator[PackedBatch[Any]] | None = None
         self.framework: Final = framework
         self.metrics = LoaderMetrics()
@@ -210,7 +211,8 @@ class PackLoader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         uri, options = state["_lake"]
-        self.__dict__.update({**state, "_lake": open_lake(uri, storage_options=options)})
+        opened = open_lake(uri, storage_options=options)
+        self.__dict__.update({**state, "_lake": opened, "_pid": os.getpid()})
 
     def __enter__(self) -> Self:
         return self
@@ -244,6 +246,11 @@ class PackLoader:
         """Batches in the order of positions, from one process or several."""
         workers = [self._job(worker) for worker in range(self._num_workers)]
         if self._process == "inline":
+            if os.getpid() != self._pid:
+                raise LoaderError(
+                    "process='inline' in a fork of the process that opened the lake would hang:"
+                    " use process='child', or start this process by spawn"
+                )
             sources = [inline_batches(self._lake, self._plan, self._cursor, workers[0], metrics)]
         else:
             plan_fd = plan_to_memfd(self._plan)

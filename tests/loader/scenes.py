@@ -1,5 +1,6 @@
 """A small lake with real video, and plans of it."""
 
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def coded_video(
     return encode_frames(frames, fps=10, step_to_frame=shown, gop=gop)
 
 
+@functools.cache
 def scene_episode(number: int) -> Episode:
     """Episodes differ in length, cameras, picture size, gaps and invalid actions."""
     steps = 9 + 4 * number
@@ -56,8 +58,12 @@ def scene_episode(number: int) -> Episode:
 
 
 def scene_lake(folder: Path) -> Lake:
-    """A lake of `EPISODES` episodes."""
-    lake = create_lake(folder / "scene.lake")
+    """A lake of `EPISODES` episodes on local disk."""
+    return fill_lake(create_lake(folder / "scene.lake"))
+
+
+def fill_lake(lake: Lake) -> Lake:
+    """Write the episodes of the scene."""
     with EpisodeWriter(lake) as writer:
         for number in range(EPISODES):
             writer.add(scene_episode(number))

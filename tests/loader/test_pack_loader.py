@@ -1,5 +1,6 @@
 """PackLoader's face: arguments, position, errors, metrics."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,23 @@ def test_flipped_video_bytes_are_named_not_shown(tmp_path: Path, process: Proces
         ),
     ):
         list(loader)
+
+
+def test_a_fork_is_told_not_to_read_the_lake(
+    scene: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = PackLoader(scene, plan, **_INLINE)
+    monkeypatch.setattr("loader.pack_loader.os.getpid", lambda: 1)
+    with pytest.raises(LoaderError, match="by spawn"):
+        next(iter(loader))
+
+
+def test_a_loader_is_sent_to_another_process_with_its_position(scene: Lake, plan: Plan) -> None:
+    with PackLoader(scene, plan, **_INLINE) as loader:
+        next(batch for batch in loader if batch.step == 2)
+        with pickle.loads(pickle.dumps(loader)) as there:
+            assert there.state_dict() == loader.state_dict()
+            assert next(iter(there)).step == 2
 
 
 def _now(lake: Lake) -> dict[str, int]:
