@@ -156,6 +156,8 @@ class TrainConfig:
         checkpoint: when to write one.
         loader: how batches are fed.
         steps: optimizer steps; None trains to the end of the plan.
+        precision: `fp32`, or `bf16` for products in bfloat16 with weights and sums in fp32; on a
+            GPU, FlashAttention needs it.
         seed: of the initial weights. Noise and time of flow matching come from the plan instead.
         log_every: steps between two lines of metrics.
         threads: CPU threads of torch; 0 leaves its default.
@@ -166,6 +168,7 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     steps: int | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
     seed: int = 0
     log_every: int = 10
     threads: int = 1

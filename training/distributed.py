@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from training.errors import ConfigError
+from training.errors import ConfigError, RankLostError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,7 @@ def process_group() -> Iterator[Ranks]:
 
     Raises:
         ConfigError: the environment names a world but not this process's place in it.
+        RankLostError: another process vanished while this one waited for it.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -57,6 +58,14 @@ def process_group() -> Iterator[Ranks]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield ranks
+    except RuntimeError as error:
+        # Gloo raises plain RuntimeErrors, NCCL a DistError, when the other side is gone.
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+            raise
+        raise RankLostError(
+            f"rank {rank} lost another of {world_size} ranks ({str(error).splitlines()[0]}): see"
+            " what that one said; the same command goes on from the last checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
 

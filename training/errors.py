@@ -17,3 +17,7 @@ class CheckpointError(TrainingError):
 
 class NonFiniteLossError(TrainingError):
     """Loss or gradients became NaN or infinite; the last checkpoint is still good."""
+
+
+class RankLostError(TrainingError):
+    """Another process of the run is gone, and this one cannot go on alone."""

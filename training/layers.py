@@ -31,9 +31,10 @@ class Rotary:
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate [T, H, D]."""
         first, second = x.chunk(2, dim=-1)
-        return torch.cat(
+        rotated = torch.cat(
             (first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1
         )
+        return rotated.to(x.dtype)  # under autocast x is bfloat16, the tables are not
 
 
 class Mlp(nn.Module):

@@ -130,10 +130,11 @@ def train(
             checkpoint = latest_checkpoint(out / "checkpoints")
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
+            dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
             facts = {
                 "run_id": run.run_id,
                 "world_size": ranks.world_size,
-                "attention": attention_backend(ranks.device, torch.float32),
+                "attention": attention_backend(ranks.device, dtype),
                 "config": config.to_dict(),
             }
             with Records(out, ranks, step, facts=facts, every=config.log_every) as records:
@@ -143,7 +144,7 @@ def train(
                     begin = time.perf_counter()
                     packs = next(steps)
                     wait_s = time.perf_counter() - begin
-                    losses = _backward(replicated, packs, loss_of, ranks)
+                    losses = _backward(replicated, packs, loss_of, ranks, dtype)
                     sums = _sum(
                         model,
                         packs,
@@ -249,7 +250,11 @@ def _steps(loader: PackLoader) -> Iterator[list[Batch]]:
 
 
 def _backward(
-    model: nn.Module, packs: Sequence[Batch], loss_of: PackedLoss, ranks: Ranks
+    model: nn.Module,
+    packs: Sequence[Batch],
+    loss_of: PackedLoss,
+    ranks: Ranks,
+    dtype: torch.dtype = torch.float32,
 ) -> list[float]:
     """Add the gradients of all packs; loss sum of each."""
     losses = []
@@ -261,7 +266,10 @@ def _backward(
             if waits and isinstance(model, DistributedDataParallel)
             else nullcontext()
         ):
-            loss = loss_of(model(on_device), on_device)
+            with torch.autocast(
+                ranks.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16
+            ):
+                loss = loss_of(model(on_device), on_device)
             torch.autograd.backward(loss)
         losses.append(loss.detach())
     return torch.stack(losses).tolist()

@@ -197,14 +197,16 @@ class PolicyModel(nn.Module):
         """[T, W] tokens that enter the trunk."""
         x = self.embed(batch.input_ids)
         text_index, text, pooled = self._encode_text(batch, x)
-        x = x.index_copy(0, text_index, text)
+        x = x.index_copy(0, text_index, text.to(x.dtype))
         if self.image_encoder is not None:
-            x = x.index_copy(0, batch.image_token_index, self._encode_images(batch, pooled))
+            x = x.index_copy(
+                0, batch.image_token_index, self._encode_images(batch, pooled).to(x.dtype)
+            )
         if self.state_in is not None:
             spans = _rows(batch.cu_seqlens_state, len(batch.state))
             state = self.normalise_state(batch.state, batch.stats_ids.long()[spans])
             tokens = self.state_in(state * batch.state_dim_mask, batch.embodiment_ids.long()[spans])
-            x = x.index_copy(0, batch.state_token_index, tokens.reshape(-1, x.shape[1]))
+            x = x.index_copy(0, batch.state_token_index, tokens.reshape(-1, x.shape[1]).to(x.dtype))
         embedded: Tensor = x + self.modality(batch.token_modality.long())
         return embedded
 

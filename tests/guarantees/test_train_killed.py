@@ -75,14 +75,13 @@ def launch(
                 },
             )
         workers.append(worker)
-    if kill is not None:
-        # The first rank strikes itself; the others follow, as a scheduler does to a broken job.
-        workers[0].wait(timeout=90)
-        for worker in workers[1:]:
-            worker.kill()
     codes = [worker.wait(timeout=90) for worker in workers]
     expected = 0 if kill is None else _SIGKILLED
     assert codes[0] == expected, [log.read_text() for log in logs]
+    for code, log in zip(codes[1:], logs[1:], strict=True):
+        # Who is left behind ends by itself, and says why.
+        assert bool(code) == (kill is not None)
+        assert ("RankLostError" in log.read_text()) == (kill is not None)
 
 
 def consumed(out: Path) -> list[tuple[int, int, int, tuple[int, ...]]]:

@@ -211,3 +211,14 @@ def test_cameras_reach_the_model(planned_cameras: Planned, tmp_path: Path) -> No
     ]
     assert any("conv" in name for name in moved)
     assert any("film" in name for name in moved)
+
+
+def test_bfloat16_trains_close_to_float32(planned_cameras: Planned, tmp_path: Path) -> None:
+    lake, plan = planned_cameras
+    config = train_config()
+    full = train(lake, plan, tmp_path / "fp32", config).last
+    half = train(lake, plan, tmp_path / "bf16", dataclasses.replace(config, precision="bf16")).last
+    assert full is not None
+    assert half is not None
+    assert half.loss == pytest.approx(full.loss, rel=0.02)
+    assert half.loss != full.loss
