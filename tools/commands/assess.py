@@ -93,7 +93,9 @@ def assess(
             progress=played,
         )
     if picture is not None:
-        save_rollout_picture(picture, trial.trained.samples, title=f"{trial.checkpoint}")
+        _, success, interval, *_ = _cells(trial.trained)
+        title = f"{trial.checkpoint.name}: success {success}, 95 % interval {interval}"
+        save_rollout_picture(picture, trial.trained.samples, title=title)
     evaluation_id = None
     if opened is not None:
         evaluation_id = write_evaluation(
@@ -125,12 +127,13 @@ def _print(trial: "Trial") -> None:
     from rich.table import Table
 
     grid = Table(title="went to the asked block, from starts not in the recording")
-    for name in ("policy", "success", "95 % interval", "wrong block", "out of time", "steps"):
-        grid.add_column(name, justify="left" if name == "policy" else "right")
+    for name in ("policy", "success", "95 % interval", "wrong", "late", "steps"):
+        grid.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for assessment in trial.assessments:
         grid.add_row(*_cells(assessment))
     console = Console()
     console.print(grid)
+    console.print("wrong: touched another block first; late: ran out of time", style="dim")
     if trial.privileged:
         console.print("the policy was fed where the blocks are (env_state), not pictures alone")
     for text, score in trial.trained.by_instruction.items():
