@@ -1,8 +1,9 @@
 """The policy: a vision-language trunk and a flow-matching action expert on packed batches.
 
 The shape of pi0.5 (arXiv:2504.16054), small: prefix tokens (pictures, instruction, state) attend
-to each other inside their span; action queries attend to prefix and actions of their span, layer
-by layer. Nothing is padded and nothing is computed that is not a token.
+to each other inside their span; action queries attend to the prefix and, causally, to the actions
+of their span, layer by layer: two plain varlen calls. Nothing is padded and nothing is computed
+that is not a token.
 """
 
 from dataclasses import dataclass

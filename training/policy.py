@@ -77,7 +77,7 @@ class Policy:
 
     def reset(self, seed: int = 0) -> None:
         """Start a new rollout: the same seed and observations give the same actions."""
-        self._seed = seed << 32
+        self._seed = (seed & 0x7FFF_FFFF) << 32  # leaves room to count, and fits an int64
 
     def act(
         self,
