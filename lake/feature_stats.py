@@ -20,6 +20,8 @@ QUANTILES: Final = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 MAX_ELEMENTS: Final = 1024
 """Features with more elements per step (depth maps, point clouds) get counts only."""
 
+_NARROWEST: Final = 1e-300
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStats:
@@ -185,7 +187,8 @@ def _mixture_quantiles(
     for element in range(sketches.shape[2]):
         low = sketches[:, :-1, element].ravel()
         high = sketches[:, 1:, element].ravel()
-        wide = high > low
+        # Narrower than this a segment is a step: its slope would be beyond float64.
+        wide = high - low > _NARROWEST
         # The cumulative distribution: its slope rises at each segment's start and falls at its
         # end; a segment without width is a step.
         slope = mass[wide] / (high[wide] - low[wide])

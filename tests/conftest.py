@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from lake import Episode, Lake, create_lake
@@ -15,6 +16,12 @@ __all__ = ["s3_server"]  # a fixture is shared by being named here
 # Before anything imports torch: two of its threads that contend are far slower than one. Processes
 # that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# In CI every run tries the same examples, so that a red run says something of its change; on a
+# developer's machine each run tries others. How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("developer", deadline=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ def test_one_part_equals_numpy(values: NDArray[np.float64]) -> None:
     np.testing.assert_allclose(stats.quantiles, np.quantile(values, QUANTILES, axis=0))
 
 
+@example(parts=[np.zeros((1, 2)), np.array([[0.0, 2e-311], [2e-311, 2e-311]])])
 @given(
     parts=st.lists(
         hnp.arrays(np.float64, st.tuples(st.integers(1, 30), st.just(2)), elements=FINITE),
