@@ -18,7 +18,7 @@ __all__ = ["s3_server"]  # a fixture is shared by being named here
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # In CI every run tries the same examples, so that a red run says something of its change; on a
-# developer's machine each run tries others. How long an example takes says nothing on a busy machine.
+# developer's machine each run tries others. On a busy machine an example may take any time.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("developer", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "developer")

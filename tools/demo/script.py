@@ -9,6 +9,8 @@ from pathlib import Path
 _BUDGET_TOKENS = 1152
 _SLOTS = 2
 _HORIZON = 8
+_BLIND_LAYOUT = ("--image-tokens", "0", "--state", "state+env_state")
+_BLIND_EPISODES_FACTOR = 4
 
 CONTENT_SQL = (
     "SELECT dataset, format, count(*) AS episodes, sum(num_steps) AS steps,"
@@ -52,7 +54,7 @@ class DemoSize:
     """
 
     episodes: int = 99
-    epochs: int = 12
+    epochs: int = 10
     rollouts: int = 60
 
 
@@ -65,10 +67,13 @@ def stages(
         out: folder of all it writes.
         size: how much of it.
         seed: of recording, plan, weights and rollouts.
-        cameras: record pictures; False where the machine has no OpenGL.
+        cameras: record pictures; False where the machine has no OpenGL. The policy is then fed
+            where the blocks are (privileged), and needs more episodes to learn from numbers.
         recordings: further recordings to ingest beside the simulated ones.
     """
     lake, recorded, run = str(out / "demo.lake"), out / "recordings", out / "run"
+    episodes = size.episodes if cameras else _BLIND_EPISODES_FACTOR * size.episodes
+    tokens = ("--image-tokens", "1") if cameras else _BLIND_LAYOUT
     others = [str(path) for path in recordings]
     return [
         Stage(
@@ -76,7 +81,7 @@ def stages(
             why="A scripted expert in a physics simulation; HDF5 files in the ALOHA layout.",
             arguments=(
                 "simulate",
-                *("--out", str(recorded), "--episodes", str(size.episodes), "--seed", str(seed)),
+                *("--out", str(recorded), "--episodes", str(episodes), "--seed", str(seed)),
                 *("--picture", str(out / "recording.png")),
                 *(() if cameras else ("--no-cameras",)),
             ),
@@ -109,7 +114,7 @@ def stages(
             why="The plan is data: hashed, certified, the same for one process or several.",
             arguments=(
                 *("pack", lake, "dataset = 'recordings' AND success", "--name", "demo"),
-                *("--spans", "window", "--horizon", str(_HORIZON), "--image-tokens", "1"),
+                *("--spans", "window", "--horizon", str(_HORIZON), *tokens),
                 *("--budget-tokens", str(_BUDGET_TOKENS), "--slots", str(_SLOTS)),
                 *("--epochs", str(size.epochs), "--seed", str(seed)),
                 *("--picture", str(out / "plan.png")),
