@@ -70,10 +70,11 @@ def assemble(
     image_tokens = ranges(image_first[order], header.layout.image_tokens)
     text_first = starts + row.images * header.layout.image_tokens
     state_tokens = _state_tokens(row, rows, text_first, header.layout.state_tokens)
-    cu_action = padded_sums(_queries(row, header), shape.segments)
-    query_span = np.repeat(np.arange(num_spans), np.diff(cu_action)[:num_spans])
+    queries = _queries(row, header)
+    cu_action = padded_sums(queries, shape.segments)
+    query_span = np.repeat(np.arange(num_spans), queries)
     query_nth = np.arange(len(query_span)) - cu_action[query_span]
-    actions, weights = _actions(row, episodes, rows, shape, header)
+    actions, weights = _actions(row, episodes, rows, shape, queries)
     spec = rows.spec[row.episode]
     action_mask = _dim_masks([s.action_size for s in header.specs], shape.action_size)[spec]
     state_mask = _dim_masks([s.state_size for s in header.specs], shape.state_size)[spec]
@@ -230,24 +231,22 @@ def _actions(
     episodes: Mapping[int, EpisodeData],
     rows: PlanRows,
     shape: BatchShape,
-    header: PlanHeader,
+    queries: NDArray[np.int32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """float32 [Q, Da] actions and float32 [Q] weights, 0 at invalid ones."""
     parts = [np.empty((0, shape.action_size), np.float32)]
-    weights = [np.empty(0, np.float32)]
-    spans = zip(
-        row.episode.tolist(),
-        row.action_start.tolist(),
-        (row.action_start + _queries(row, header)).tolist(),
-        strict=True,
-    )
-    for episode, start, stop in spans:
-        parts.append(episodes[episode].action[start:stop])
-        weight = np.ones(stop - start, np.float32)
+    weights = np.ones(int(queries.sum()), np.float32)
+    at = 0
+    for episode, start, count in zip(
+        row.episode.tolist(), row.action_start.tolist(), queries.tolist(), strict=True
+    ):
+        parts.append(episodes[episode].action[start : start + count])
         invalid = rows.invalid_action_steps(episode)
-        weight[invalid[(invalid >= start) & (invalid < stop)] - start] = 0
-        weights.append(weight)
-    return np.concatenate(parts), np.concatenate(weights)
+        if len(invalid):
+            inside = invalid[(invalid >= start) & (invalid < start + count)]
+            weights[at + inside - start] = 0
+        at += count
+    return np.concatenate(parts), weights
 
 
 def _dim_masks(sizes: Sequence[int], size: int) -> NDArray[np.bool_]:

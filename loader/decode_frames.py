@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from lake.errors import CorruptDataError, VideoError
 from lake.pixels import PixelConverter
 from lake.video_decode import FrameDecoder
-from loader.fetch import FetchedPack
-from loader.images import FrameKey
+from loader.episodes import CameraStream
+from loader.fetch import FetchedPack, FetchedRun
 from loader.metrics import LoaderMetrics
 from loader.shape import BatchShape
 
@@ -27,7 +27,7 @@ class PictureDecoder:
         self._converter = PixelConverter(shape.image_size)
         self._rgb = shape.image_format == "rgb"
         self._metrics = metrics
-        self._kept: dict[FrameKey, VideoFrame] = {}
+        self._kept: dict[CameraStream, dict[int, VideoFrame]] = {}
 
     def decode(self, pack: FetchedPack, destinations: Sequence[NDArray[np.uint8]]) -> None:
         """Fill the pictures of a pack.
@@ -41,30 +41,42 @@ class PictureDecoder:
             VideoError: packets cannot be decoded; names the same.
         """
         images, pictures = pack.coming.images, pack.pictures
-        wanted = images.rows_by_key
-        for key in [key for key in wanted if key in self._kept]:
-            self._show(self._kept[key], wanted[key], destinations)
+        for stream, frames in images.rows.items():
+            if kept := self._kept.get(stream):
+                for ordinal in kept.keys() & frames.keys():
+                    self._show(kept[ordinal], frames[ordinal], destinations)
         decoded = 0
         for fetched in pack.runs:
-            stream = fetched.stream
             try:
-                for ordinal, frame in self._decoder.decode(stream.index, fetched.run, fetched.data):
-                    decoded += 1
-                    key = FrameKey(stream, ordinal)
-                    if (shown := wanted.get(key)) is not None:
-                        self._show(frame, shown, destinations)
-                    if key in pictures.keep:
-                        self._kept[key] = frame
+                decoded += self._decode(fetched, pack, destinations)
             except (CorruptDataError, VideoError) as error:
-                spans = np.unique(images.span[images.stream == images.streams.index(stream)])
-                raise type(error)(
-                    f"span {pack.coming.row.span_id[spans[0]]}, {stream.label}: {error}"
-                ) from error
-        for key in pictures.drop:
-            del self._kept[key]
+                shown = images.stream == images.streams.index(fetched.stream)
+                span = pack.coming.row.span_id[images.span[shown][0]]
+                raise type(error)(f"span {span}, {fetched.stream.label}: {error}") from error
+        for stream, gone in pictures.drop.items():
+            kept = self._kept[stream]
+            for ordinal in gone:
+                del kept[ordinal]
+            if not kept:
+                del self._kept[stream]
         self._metrics.counts["wanted_frames"] += len(images)
         self._metrics.counts["decoded_frames"] += decoded
         self._metrics.counts["reused_frames"] += pictures.reused
+
+    def _decode(
+        self, fetched: FetchedRun, pack: FetchedPack, destinations: Sequence[NDArray[np.uint8]]
+    ) -> int:
+        """Decode one run, show and keep its frames; returns how many there were."""
+        stream, decoded = fetched.stream, 0
+        rows = pack.coming.images.rows.get(stream, {})
+        keep = frozenset(pack.pictures.keep.get(stream, ()))
+        for ordinal, frame in self._decoder.decode(stream.index, fetched.run, fetched.data):
+            decoded += 1
+            if ordinal in rows:
+                self._show(frame, rows[ordinal], destinations)
+            if ordinal in keep:
+                self._kept.setdefault(stream, {})[ordinal] = frame
+        return decoded
 
     def _show(
         self, frame: VideoFrame, rows: Sequence[int], destinations: Sequence[NDArray[np.uint8]]

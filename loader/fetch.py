@@ -120,7 +120,7 @@ class Fetcher:
             for row in rows:
                 ours = {episode: episodes[episode] for episode in row.episode.tolist()}
                 table = image_table(row, ours)
-                self._reuse.enter(row.place.position, table)
+                self._reuse.enter(table)
                 self._coming.append(ComingPack(row=row, episodes=ours, images=table))
                 self._coming_images += len(table)
         self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +11,6 @@ from loader.episodes import CameraStream, EpisodeData
 from loader.errors import LoaderError
 from loader.plan_rows import PackRow
 from loader.segments import starts_of
-
-
-class FrameKey(NamedTuple):
-    """One frame of one camera of one episode."""
-
-    stream: CameraStream
-    frame: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +37,13 @@ class ImageTable:
         return len(self.frame)
 
     @cached_property
-    def rows_by_key(self) -> dict[FrameKey, list[int]]:
-        """Rows of the table that show each frame."""
-        rows: dict[FrameKey, list[int]] = {}
-        streams = [self.streams[number] for number in self.stream.tolist()]
-        for row, key in enumerate(map(FrameKey, streams, self.frame.tolist())):
-            rows.setdefault(key, []).append(row)
-        return rows
+    def rows(self) -> dict[CameraStream, dict[int, list[int]]]:
+        """Stream -> frame -> rows of the table that show it."""
+        rows: dict[int, dict[int, list[int]]] = {}
+        pairs = zip(self.stream.tolist(), self.frame.tolist(), strict=True)
+        for row, (stream, frame) in enumerate(pairs):
+            rows.setdefault(stream, {}).setdefault(frame, []).append(row)
+        return {self.streams[stream]: frames for stream, frames in rows.items()}
 
 
 def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable:

@@ -5,27 +5,26 @@ is decoded for all packs within the look-ahead at once, only frames that will be
 and each is dropped after its last known use.
 """
 
-from collections import deque
 from dataclasses import dataclass
 
 from loader.episodes import CameraStream
-from loader.images import FrameKey, ImageTable
+from loader.images import ImageTable
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackPictures:
-    """What one pack decodes, takes from memory, keeps and drops.
+    """What one pack decodes, takes from memory, keeps and drops; frames are display ordinals.
 
     Attributes:
-        decode: stream -> display ordinals, ascending.
-        keep: of the decoded frames, those that a coming pack shows.
-        drop: kept frames that no coming pack shows, to be dropped once this pack is done.
+        decode: stream -> frames, ascending.
+        keep: stream -> of the decoded frames, those that a coming pack shows.
+        drop: stream -> kept frames that no coming pack shows, to be dropped once this pack is done.
         reused: frames that this pack shows and that are kept already.
     """
 
     decode: dict[CameraStream, list[int]]
-    keep: frozenset[FrameKey]
-    drop: tuple[FrameKey, ...]
+    keep: dict[CameraStream, list[int]]
+    drop: dict[CameraStream, list[int]]
     reused: int
 
 
@@ -34,75 +33,82 @@ class Reuse:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        # stream -> start of decoding -> frame -> positions of the coming packs that show it.
-        self._uses: dict[CameraStream, dict[int, dict[int, deque[int]]]] = {}
-        self._kept: set[FrameKey] = set()
+        # stream -> packet where decoding starts -> frame -> coming packs that show it. Frames that
+        # became known first stand first.
+        self._uses: dict[CameraStream, dict[int, dict[int, int]]] = {}
+        self._kept: dict[CameraStream, set[int]] = {}
         self._kept_bytes = 0
 
-    def enter(self, position: int, table: ImageTable) -> None:
-        """A coming pack is known; positions ascend."""
-        for stream, frame in table.rows_by_key:
-            groups = self._uses.get(stream)
-            if groups is None:
-                groups = self._uses[stream] = {}
-            group = groups.setdefault(stream.run_starts[frame], {})
-            group.setdefault(frame, deque()).append(position)
+    def enter(self, table: ImageTable) -> None:
+        """The next coming pack is known."""
+        for stream, frames in table.rows.items():
+            groups = self._uses.setdefault(stream, {})
+            starts = stream.run_starts
+            for frame in frames:
+                group = groups.setdefault(starts[frame], {})
+                group[frame] = group.get(frame, 0) + 1
 
     def plan(self, table: ImageTable) -> PackPictures:
         """Plan the first pack that was entered and not yet planned."""
-        missing: dict[CameraStream, list[int]] = {}
-        drop: list[FrameKey] = []
-        reused = 0
-        for key in table.rows_by_key:
-            again = self._leave(key)
-            if key not in self._kept:
-                missing.setdefault(key.stream, []).append(key.frame)
-                continue
-            reused += 1
-            if not again:
-                drop.append(key)
         decode: dict[CameraStream, list[int]] = {}
-        keep: list[FrameKey] = []
-        for stream, frames in missing.items():
-            coming = self._keep_of(stream, {stream.run_starts[frame] for frame in frames})
-            keep += coming
-            decode[stream] = sorted({*frames, *(key.frame for key in coming)})
-        for key in drop:
-            self._kept.discard(key)
-            self._kept_bytes -= key.stream.frame_bytes
-        return PackPictures(decode=decode, keep=frozenset(keep), drop=tuple(drop), reused=reused)
+        keep: dict[CameraStream, list[int]] = {}
+        drop: dict[CameraStream, list[int]] = {}
+        reused = 0
+        for stream, frames in table.rows.items():
+            unused = self._leave(stream, frames)
+            kept = self._kept.get(stream, set())
+            if not kept.isdisjoint(frames):
+                reused += len(kept & frames.keys())
+                if gone := [frame for frame in unused if frame in kept]:
+                    drop[stream] = gone
+            if missing := [frame for frame in frames if frame not in kept]:
+                coming = self._keep_of(stream, {stream.run_starts[frame] for frame in missing})
+                if coming:
+                    keep[stream] = coming
+                decode[stream] = sorted({*missing, *coming})
+        for stream, gone in drop.items():
+            self._kept[stream].difference_update(gone)
+            self._kept_bytes -= len(gone) * stream.frame_bytes
+            if not self._kept[stream]:
+                del self._kept[stream]
+        return PackPictures(decode=decode, keep=keep, drop=drop, reused=reused)
 
-    def _leave(self, key: FrameKey) -> bool:
-        """Strike out this pack's use of a frame; whether a coming pack shows it again."""
-        groups = self._uses[key.stream]
-        start = key.stream.run_starts[key.frame]
-        group = groups[start]
-        uses = group[key.frame]
-        uses.popleft()
-        if uses:
-            return True
-        del group[key.frame]
-        if not group:
-            del groups[start]
-            if not groups:
-                del self._uses[key.stream]
-        return False
-
-    def _keep_of(self, stream: CameraStream, starts: set[int]) -> list[FrameKey]:
-        """Frames of the groups that coming packs show, the soonest first, as far as they fit."""
-        groups = self._uses.get(stream, {})
-        coming = sorted(
-            (uses[0], frame) for start in starts for frame, uses in groups.get(start, {}).items()
-        )
-        size = stream.frame_bytes
-        kept = []
-        for _, frame in coming:
-            key = FrameKey(stream, frame)
-            if key in self._kept:
+    def _leave(self, stream: CameraStream, frames: dict[int, list[int]]) -> list[int]:
+        """Strike out this pack's uses; returns the frames that no coming pack shows."""
+        groups = self._uses[stream]
+        starts = stream.run_starts
+        unused = []
+        for frame in frames:
+            group = groups[starts[frame]]
+            left = group[frame] - 1
+            if left:
+                group[frame] = left
                 continue
-            if self._kept_bytes + size > self._limit:
-                break
-            self._kept.add(key)
-            self._kept_bytes += size
-            kept.append(key)
-        return kept
+            unused.append(frame)
+            del group[frame]
+            if not group:
+                del groups[starts[frame]]
+        if not groups:
+            del self._uses[stream]
+        return unused
+
+    def _keep_of(self, stream: CameraStream, starts: set[int]) -> list[int]:
+        """Frames of the groups that coming packs show, as far as they fit; now counted as kept."""
+        groups = self._uses.get(stream)
+        if not groups:
+            return []
+        kept = self._kept.setdefault(stream, set())
+        size = stream.frame_bytes
+        coming = []
+        for start in starts:
+            for frame in groups.get(start, ()):
+                if frame in kept:
+                    continue
+                if self._kept_bytes + size > self._limit:
+                    break
+                kept.add(frame)
+                self._kept_bytes += size
+                coming.append(frame)
+        if not kept:
+            del self._kept[stream]
+        return coming

@@ -1,6 +1,7 @@
 """What is decoded, kept and dropped, replayed against the plan for any look-ahead and bound."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from lake import Lake, VideoIndex
 from loader import PackLoader
 from loader.episodes import CameraStream
-from loader.images import FrameKey, ImageTable
+from loader.images import ImageTable
 from loader.reuse import Reuse
 from packing.plan import Plan
 from packing.window_spans import WindowSpans
@@ -59,6 +60,13 @@ def _table(shown: list[tuple[int, int]]) -> ImageTable:
     )
 
 
+Key = tuple[CameraStream, int]
+
+
+def _keys(frames: Mapping[CameraStream, Iterable[int]]) -> set[Key]:
+    return {(stream, frame) for stream, each in frames.items() for frame in each}
+
+
 _PACKS = st.lists(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, _FRAMES - 1)), max_size=6), max_size=12
 )
@@ -71,22 +79,23 @@ def test_every_picture_is_decoded_or_kept_and_the_bound_holds(
     size = _STREAMS[0].frame_bytes
     reuse = Reuse(room * size)
     tables = [_table(pack) for pack in packs]
-    kept: set[FrameKey] = set()
+    kept: set[Key] = set()
     entered = 0
     for position, table in enumerate(tables):
         while entered < min(position + look_ahead, len(tables)):
-            reuse.enter(entered, tables[entered])
+            reuse.enter(tables[entered])
             entered += 1
         pictures = reuse.plan(table)
-        decoded = {FrameKey(s, f) for s, frames in pictures.decode.items() for f in frames}
-        wanted = set(table.rows_by_key)
+        decoded, keep, drop = map(_keys, (pictures.decode, pictures.keep, pictures.drop))
+        wanted = _keys(table.rows)
         assert wanted <= decoded | kept
         assert not decoded & kept  # nothing that is here is decoded again
         assert pictures.reused == len(wanted & kept)
-        later = {key for coming in tables[position + 1 : entered] for key in coming.rows_by_key}
-        assert pictures.keep <= decoded & later
-        assert decoded <= wanted | pictures.keep
-        kept = (kept | pictures.keep) - set(pictures.drop)
+        later = {key for coming in tables[position + 1 : entered] for key in _keys(coming.rows)}
+        assert keep <= decoded & later
+        assert decoded <= wanted | keep
+        assert drop <= kept
+        kept = (kept | keep) - drop
         assert kept <= later  # what no coming pack shows is gone
         assert len(kept) <= room
     assert not kept
@@ -98,8 +107,8 @@ def test_with_room_and_sight_each_group_is_decoded_once(
 ) -> None:
     reuse = Reuse(1 << 30)
     tables = [_table(pack) for pack in packs]
-    for position, table in enumerate(tables):
-        reuse.enter(position, table)
+    for table in tables:
+        reuse.enter(table)
     starts: Counter[tuple[Any, int]] = Counter()
     for table in tables:
         for stream, frames in reuse.plan(table).decode.items():
