@@ -14,9 +14,9 @@ from packing.errors import LayoutError
 class TokenLayout:
     """Tokens per thing that is really there; what is absent costs nothing.
 
-    A span is laid out as its text, then for each observed step the images of the cameras that
-    have a frame there and the state, then `extra_tokens`: that is the prefix. Its action steps
-    are the suffix, the action queries.
+    A span is laid out as the images of the cameras that have a frame, observed step after observed
+    step, then its text, then the states of the observed steps, then `extra_tokens`: that is the
+    prefix. Its action steps are the suffix, the action queries.
 
     Attributes:
         name: recorded in the plan.
