@@ -25,6 +25,7 @@ def test_cpu_time_counts_this_process() -> None:
 
 def test_spread_is_median_least_and_most() -> None:
     assert spread([3.0, 1.0, 2.0]) == "2 [1, 3]"
+    assert spread([43_349.0, 0.012_345, 216_540.0]) == "43,300 [0.0123, 217,000]"
 
 
 def test_json_names_commit_versions_machine_and_says_quick(

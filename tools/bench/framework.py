@@ -90,8 +90,11 @@ def interleave(
 
 def spread(values: Sequence[float]) -> str:
     """`median [least, most]` to three significant digits."""
-    middle = statistics.median(values)
-    return f"{middle:.3g} [{min(values):.3g}, {max(values):.3g}]"
+    middle, least, most = (
+        f"{float(f'{value:.3g}'):,g}"  # the inner format rounds, the outer avoids 4.33e+04
+        for value in (statistics.median(values), min(values), max(values))
+    )
+    return f"{middle} [{least}, {most}]"
 
 
 def provenance() -> dict[str, Any]:
