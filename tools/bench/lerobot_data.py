@@ -75,7 +75,8 @@ def write_lerobot_v3(root: Path, shape: DatasetShape) -> Path:
     return root
 
 
-def _pictures(shape: DatasetShape, seed: int) -> Sequence[NDArray[np.uint8]]:
+def pictures(shape: DatasetShape, seed: int) -> Sequence[NDArray[np.uint8]]:
+    """A clip of 240 pictures, uint8 [height, width, 3] each: a view that circles over a texture."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(60, 196, (shape.height // 20 + 8, shape.width // 20 + 8, 3))
     scene = np.kron(coarse, np.ones((20, 20, 1), np.int64))
@@ -96,7 +97,7 @@ def _write_video(path: Path, shape: DatasetShape, frames: int, *, seed: int) -> 
         stream.width, stream.height, stream.pix_fmt = shape.width, shape.height, "yuv420p"
         stream.time_base = Fraction(1, shape.fps)
         clip: list[tuple[bytes, bool]] = []
-        for index, picture in enumerate(_pictures(shape, seed)):
+        for index, picture in enumerate(pictures(shape, seed)):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             frame.pts, frame.time_base = index, Fraction(1, shape.fps)
             clip += [(bytes(p), p.is_keyframe) for p in stream.encode(frame)]
