@@ -163,10 +163,11 @@ class PackedBatch(Generic[A]):
             "Da": int(actions.shape[-1]),
             "1": 1,
         }
-        for name, axes in ARRAY_FIELDS.items():
+        for name, dims in _DIMS.items():
             array: Any = getattr(self, name)
-            want = tuple(sum(sizes[a] for a in axis.split("+")) for axis in axes.shape.split())
-            if tuple(array.shape) != want or dtype_name(array) != axes.dtype:
+            want = tuple([sum([sizes[term] for term in terms]) for terms in dims])
+            axes = ARRAY_FIELDS[name]
+            if array.shape != want or dtype_name(array) != axes.dtype:
                 raise BatchError(
                     f"{name} is {dtype_name(array)}{list(array.shape)}, expected"
                     f" {axes.dtype}{list(want)} ([{axes.shape}])"
@@ -383,6 +384,11 @@ def _array_fields() -> dict[str, Axes]:
 
 
 ARRAY_FIELDS: Final[Mapping[str, Axes]] = _array_fields()
+# The axes of each field as sums of sizes: "N+1 Ds" is (("N", "1"), ("Ds",)).
+_DIMS: Final = {
+    name: tuple(tuple(axis.split("+")) for axis in axes.shape.split())
+    for name, axes in ARRAY_FIELDS.items()
+}
 SCALAR_FIELDS: Final = tuple(
     field.name
     for field in fields(PackedBatch)
