@@ -1,7 +1,7 @@
 """An episode as it enters or leaves the lake."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,8 @@ class Episode:
         where = f"episode {self.episode_id}"
         if len(steps) != 1 or steps[0] == 0:
             raise SpecError(f"{where}: timestamps_ns must be [T] with T > 0, not {steps}")
+        for text in self._texts():
+            _require_unicode(where, text)
         for name, array in self.features.items():
             spec = self.spec.feature(name)
             if array.shape != (self.num_steps, *spec.shape):
@@ -123,6 +125,14 @@ class Episode:
                     f"{where}: camera {name} maps {len(video.index.step_to_frame)} steps of"
                     f" {self.num_steps}"
                 )
+
+    def _texts(self) -> Iterator[object]:
+        """Every text of the episode but those in its features."""
+        yield from (self.episode_id, self.ingest_key, self.source, self.dataset, self.embodiment)
+        yield from (t for t in (self.task, self.instruction, self.split) if t is not None)
+        yield from self.tags
+        yield from (value for value in vars(self.provenance).values() if isinstance(value, str))
+        yield from (*self.provenance.files, *self.provenance.findings)
 
     @property
     def num_steps(self) -> int:
@@ -147,6 +157,16 @@ class Episode:
             digest.update(video.index.step_to_frame.tobytes())
             digest.update(video.payload)
         return digest.digest()
+
+
+def _require_unicode(where: str, text: object) -> None:
+    """Refuse what a text column cannot hold, before it spoils the commit of other episodes."""
+    if not isinstance(text, str):
+        raise SpecError(f"{where}: {text!r} is {type(text).__name__}, text is needed")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{where}: {text!r} is not Unicode ({error.reason})") from error
 
 
 def feature_bytes(array: NDArray[Any]) -> bytes:

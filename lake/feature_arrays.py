@@ -48,13 +48,19 @@ def check_values(
     """Refuse what could not be told from good data later.
 
     Raises:
-        SpecError: text that is not `str`, a validity that is not bool, or a float at an invalid
-            step that is not NaN.
+        SpecError: text that is not `str` or not Unicode, a validity that is not bool, or a float at
+            an invalid step that is not NaN.
     """
     if spec.dtype == "string":
         odd = {type(item).__name__ for item in values.ravel().tolist()} - {"str"}
         if odd:
             raise SpecError(f"{where}: feature {spec.name} holds {', '.join(sorted(odd))}, not str")
+        try:
+            feature_bytes(values)
+        except UnicodeEncodeError as error:
+            raise SpecError(
+                f"{where}: feature {spec.name} holds text that is not Unicode ({error.reason})"
+            ) from error
     if valid is None:
         return
     if valid.dtype != np.bool_:

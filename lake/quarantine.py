@@ -34,7 +34,7 @@ class QuarantineEntry:
         parts = (
             self.source, self.dataset, self.episode, self.stream, self.reason, self.detail
         )  # fmt: skip
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return hashlib.sha256(_storable("\0".join(parts)).encode()).hexdigest()
 
 
 def quarantine_rows(entries: Sequence[QuarantineEntry]) -> pa.Table:
@@ -43,6 +43,11 @@ def quarantine_rows(entries: Sequence[QuarantineEntry]) -> pa.Table:
     names = ("source", "dataset", "episode", "stream", "reason", "detail")
     columns: dict[str, list[str] | list[int]] = {"quarantine_key": list(distinct)}
     for name in names:
-        columns[name] = [getattr(entry, name) for entry in distinct.values()]
+        columns[name] = [_storable(getattr(entry, name)) for entry in distinct.values()]
     columns["time_ns"] = [time.time_ns()] * len(distinct)
     return pa.table(columns)
+
+
+def _storable(text: str) -> str:
+    r"""The text with lone surrogates, which stand for bytes of a file name, as `\udc..`."""
+    return text.encode("utf-8", "backslashreplace").decode()

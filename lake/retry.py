@@ -28,7 +28,9 @@ def until_won(lake: Lake, doing: str, attempt: Callable[[], Result]) -> Result:
             with lake.errors_named(doing):
                 return attempt()
         except LakeError as error:
-            if not any(word in str(error).lower() for word in _LOST):
+            # The lake's own path may hold such a word.
+            said = str(error).replace(lake.uri.strip("/"), "").lower()
+            if not any(word in said for word in _LOST):
                 raise
             # Full jitter: writers that collided once must not march in step.
             longest = min(_FIRST_WAIT_S * 2**count, _LONGEST_WAIT_S)

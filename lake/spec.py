@@ -66,7 +66,7 @@ class FeatureSpec:
             `string`; it is never changed on the way into the lake.
         shape: shape of one step; `()` for a scalar.
         names: names of the flattened elements, or None where the source has none.
-        units: units of the elements, or None where the source does not say.
+        units: units of the flattened elements (`rad`, `m`), or None where the source does not say.
         role: what the signal is for.
     """
 
@@ -75,7 +75,7 @@ class FeatureSpec:
     dtype: str
     shape: tuple[int, ...]
     names: tuple[str, ...] | None = None
-    units: str | None = None
+    units: tuple[str, ...] | None = None
     role: Role = "other"
 
     def __post_init__(self) -> None:
@@ -86,10 +86,11 @@ class FeatureSpec:
                 f"feature {self.name}: dtype {self.dtype!r} cannot be stored; use one of"
                 f" {', '.join(DTYPES)} in native byte order"
             )
-        if self.names is not None and len(self.names) != self.size:
-            raise SpecError(
-                f"feature {self.name}: {len(self.names)} element names for {self.size} elements"
-            )
+        for what, given in (("element names", self.names), ("units", self.units)):
+            if given is not None and len(given) != self.size:
+                raise SpecError(
+                    f"feature {self.name}: {len(given)} {what} for {self.size} elements"
+                )
 
     @property
     def size(self) -> int:
@@ -159,6 +160,10 @@ class Spec:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise SpecError(f"{kind} names used twice: {', '.join(twice)}")
+        try:
+            json.dumps(asdict(self), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise SpecError(f"a name in the spec is not Unicode ({error})") from error
         for part in self.slices:
             size = self.feature(part.feature).size
             if not 0 <= part.start < part.stop <= size:

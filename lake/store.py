@@ -1,5 +1,6 @@
 """Creating and opening a lake, and the handle through which everything else reads it."""
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Lance's own defaults are 6 GiB and 1 GiB per session.
 _INDEX_CACHE_BYTES: Final = 64 << 20
 _METADATA_CACHE_BYTES: Final = 128 << 20
+_PLACE_IN_LANCE: Final = re.compile(r", /\S+\.rs:\d+")
 
 
 class Lake:
@@ -199,12 +201,34 @@ def create_lake(uri: str | Path, *, storage_options: Mapping[str, str] | None = 
     """
     lake = Lake(_normal(uri), storage_options or {})
     if _layout(lake) is None:
-        if not is_object_store(lake.uri) and Path(lake.uri).is_file():
-            raise LakeError(f"{lake.uri}: is a file; a lake is a folder, choose another path")
+        if not is_object_store(lake.uri):
+            with lake.errors_named("look at the place for the lake"):
+                _require_free(Path(lake.uri))
         require_conditional_put(lake.uri, lake.storage_options)
         for table, schema in TABLES.items():
             _create_table(lake, table, schema)
     return open_lake(lake.uri, storage_options=storage_options)
+
+
+def _require_free(folder: Path) -> None:
+    """Refuse a place that holds anything but tables of a lake whose creation was cut short.
+
+    Who forgets to name the lake in `headrace ingest A B` must not get one inside recording B.
+
+    Raises:
+        LakeError: a file, or a folder with other things in it.
+    """
+    if folder.is_file():
+        raise LakeError(f"{folder}: is a file; a lake is a folder, choose another path")
+    if not folder.is_dir():
+        return
+    ours = {f"{table}.lance" for table in TABLES}
+    others = sorted(p.name for p in folder.iterdir() if p.name not in ours and p.name[0] != ".")
+    if others:
+        raise LakeError(
+            f"{folder}: is no lake and not empty (it holds {', '.join(others[:3])}); name a new or"
+            " empty folder for the lake"
+        )
 
 
 def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
@@ -270,7 +294,10 @@ def _parse_spec(spec_id: str, text: str) -> Spec:
 
 
 def _normal(uri: str | Path) -> str:
-    text = str(uri).rstrip("/") or "/"
+    text = str(uri).rstrip("/") or str(uri)[:1]
+    if not text:
+        # Path("") is the working directory, which nobody means by an unset shell variable.
+        raise LakeError("the path of the lake is empty; name a folder or an object-store URI")
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     return text if is_object_store(text) else str(Path(text).expanduser().absolute())
@@ -284,4 +311,5 @@ def _from_lance(error: BaseException) -> bool:
 
 def _first_sentence(text: str) -> str:
     """Lance's message without the places in its own source that it appends."""
-    return text.split(", /home/", 1)[0].splitlines()[0] if text else "unknown error"
+    lines = _PLACE_IN_LANCE.split(text, maxsplit=1)[0].strip().splitlines()
+    return lines[0] if lines else "unknown error"

@@ -31,6 +31,9 @@ from tests.episodes import make_episode, make_spec, noise_video
             },
             "camera top is not in the spec",
         ),
+        ({"task": {"name": "lift"}}, "is dict, text is needed"),
+        ({"instruction": "pick \udcff"}, "is not Unicode"),
+        ({"tags": ("good", "\ud800")}, "is not Unicode"),
     ],
 )
 def test_disagreement_is_refused(changes: dict[str, Any], message: str) -> None:

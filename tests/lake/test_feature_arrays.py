@@ -104,3 +104,9 @@ def test_nan_at_invalid_steps_and_any_integer_are_accepted() -> None:
     check_values(
         "e", FeatureSpec(name="x", source_name="x", dtype="int64", shape=()), integers, valid
     )
+
+
+def test_text_that_is_not_unicode_is_refused() -> None:
+    spec = FeatureSpec(name="note", source_name="note", dtype="string", shape=())
+    with pytest.raises(SpecError, match="note holds text that is not Unicode"):
+        check_values("e", spec, np.array(["fine", "\udcff"], object), None)

@@ -2,12 +2,14 @@
 
 import random
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lake import Lake, insert_new, open_lake
+from lake import Lake, create_lake, insert_new, open_lake
 from lake.errors import CommitConflictError, LakeError
+from lake.retry import until_won
 from lake.tables import TABLES
 
 
@@ -110,3 +112,15 @@ def test_a_conflict_is_tried_again_and_any_other_error_is_not(
     failures.extend(["Commit conflict"] * 50)
     with pytest.raises(CommitConflictError, match="first 12 times; run again with fewer"):
         insert_new(lake, "specs", spec_rows("b"))
+
+
+def test_a_word_in_the_path_is_no_lost_race(tmp_path: Path) -> None:
+    attempts = []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise OSError(f"{tmp_path}/conflict.lake: no space left")
+
+    with pytest.raises(LakeError, match="no space left"):
+        until_won(create_lake(tmp_path / "conflict.lake"), "write", fail)
+    assert len(attempts) == 1

@@ -65,6 +65,16 @@ def test_names_count_the_elements() -> None:
         feature(names=("a", "b"))
 
 
+def test_units_count_the_elements() -> None:
+    with pytest.raises(SpecError, match="1 units for 3 elements"):
+        feature(units=("m",))
+
+
+def test_names_are_unicode() -> None:
+    with pytest.raises(SpecError, match="not Unicode"):
+        full_spec(conventions={"made by": "\udcff"})
+
+
 def full_spec(**changes: Any) -> Spec:
     fields: dict[str, Any] = {
         "features": (

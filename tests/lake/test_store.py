@@ -1,5 +1,6 @@
 """Creating, opening, pinning; errors that say what to do; credentials that stay hidden."""
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,25 @@ def test_a_panic_of_the_engine_becomes_an_error(lake: Lake) -> None:
         raise PanicException("boom")
     with pytest.raises(KeyboardInterrupt), lake.errors_named("test"):
         raise KeyboardInterrupt
+
+
+def test_an_empty_path_is_no_lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (create_lake, open_lake):
+        with pytest.raises(LakeError, match="path of the lake is empty"):
+            call("")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_other_things_becomes_no_lake(tmp_path: Path) -> None:
+    (tmp_path / "episode_0.hdf5").touch()
+    with pytest.raises(LakeError, match=r"not empty \(it holds episode_0\.hdf5\)"):
+        create_lake(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["episode_0.hdf5"]
+
+
+def test_a_creation_cut_short_is_completed(tmp_path: Path) -> None:
+    create_lake(tmp_path / "whole")
+    for table in ("trajectories", "episodes"):
+        shutil.copytree(tmp_path / "whole" / f"{table}.lance", tmp_path / "part" / f"{table}.lance")
+    assert create_lake(tmp_path / "part").versions() == open_lake(tmp_path / "whole").versions()
