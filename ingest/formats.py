@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ingest.errors import UnknownFormatError
 from ingest.hdf5.aloha import FORMAT as HDF5_ALOHA
+from ingest.hdf5.files import hdf5_damage
 from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
 from ingest.natural_order import natural_key
@@ -65,7 +66,8 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
     sources: list[FoundSource] = []
     unrecognised: list[Path] = []
     if path.is_dir():
-        for found, format_ in _walk(path, formats, _MAX_DEPTH):
+        here = path.resolve()
+        for found, format_ in _walk(path, formats, _MAX_DEPTH, {here, *here.parents}):
             if format_ is not None:
                 sources.append(FoundSource(path=found, format=format_))
             elif not _PAPERS.fullmatch(found.name):
@@ -79,21 +81,45 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
 
 
 def _walk(
-    folder: Path, formats: Sequence[Format], depth: int
+    folder: Path, formats: Sequence[Format], depth: int, met: set[Path]
 ) -> Iterator[tuple[Path, Format | None]]:
-    for child in sorted(folder.iterdir(), key=lambda path: natural_key(path.name)):
+    """What lies below `folder`; a place in `met`, which links lead to again, is left out."""
+    for child in _children(folder):
+        place = _resolved(child)
+        if place in met:
+            continue
+        met.add(place)
         known = detect(child, formats)
         if known is not None or not child.is_dir():
             yield child, known
         elif depth > 0:
-            yield from _walk(child, formats, depth - 1)
+            yield from _walk(child, formats, depth - 1, met)
         else:
             yield child, None
 
 
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
+    except OSError as error:
+        raise UnknownFormatError(
+            f"{folder}: cannot be listed ({error.strerror}), so recordings in it would be lost;"
+            " change its permissions, or name the others one by one"
+        ) from error
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        return path.absolute()
+
+
 def _describe(path: Path) -> str:
+    """What is there instead of a recording."""
     if path.is_dir():
-        count = sum(1 for _ in path.iterdir())
-        return f"a folder with {count} entries" if count else "an empty folder"
-    size = path.stat().st_size
-    return f"a file of {size} bytes" if size else "an empty file (0 bytes)"
+        children = _children(path)
+        damaged = next((why for child in children if (why := hdf5_damage(child))), None)
+        count = f"a folder with {len(children)} entries" if children else "an empty folder"
+        return f"{count}; {damaged}" if damaged else count
+    return hdf5_damage(path) or f"a file of {path.stat().st_size} bytes"

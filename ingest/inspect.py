@@ -69,7 +69,11 @@ def file_tree(root: Path, max_lines: int = _TREE_LINES) -> list[str]:
     lines = [f"{root.name}/"]
 
     def walk(folder: Path, indent: str) -> None:
-        children = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
+        try:
+            children = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
+        except OSError as error:
+            lines.append(f"{indent}cannot be listed: {error.strerror}")
+            return
         for child in children[:_PER_FOLDER]:
             if len(lines) >= max_lines:
                 return
@@ -77,7 +81,8 @@ def file_tree(root: Path, max_lines: int = _TREE_LINES) -> list[str]:
                 lines.append(f"{indent}{child.name}/")
                 walk(child, indent + "  ")
             else:
-                lines.append(f"{indent}{child.name}  {_size(child.stat().st_size)}")
+                size = _size(child.stat().st_size) if child.exists() else "(broken link)"
+                lines.append(f"{indent}{child.name}  {size}")
         if len(children) > _PER_FOLDER:
             lines.append(f"{indent}... {len(children) - _PER_FOLDER} more")
 

@@ -3,10 +3,14 @@
 import re
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that reads digit runs as numbers, so that `demo_2` comes before `demo_10`."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
+def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Sort key that reads digit runs as numbers, so that `demo_2` comes before `demo_10`.
+
+    Names that differ in leading zeros only are told apart by the name itself.
+    """
+    key = []
+    for part in re.findall(r"[0-9]+|[^0-9]+", name):
+        digits = part.lstrip("0")
+        # By length, then as text: a run of thousands of digits is no int in Python.
+        key.append((0, len(digits), digits) if part[0] in "0123456789" else (1, 0, part))
+    return key, name

@@ -116,6 +116,7 @@ def ingest_sources(
             _ingest_source(run, found, counts, len(report.sources))
             counts.seconds = time.perf_counter() - started
     report.adopted = writer.report.adopted
+    report.raced = sum(source.written for source in report.sources) - writer.report.written
     return report
 
 

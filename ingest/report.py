@@ -63,11 +63,14 @@ class IngestReport:
         unrecognised: files found beside them that no reader takes.
         adopted: episodes an earlier writer had left uncommitted when it died; they are counted as
             present.
+        raced: of the episodes counted as written, those that another ingest of the same recordings
+            committed first; they are in the lake once.
     """
 
     sources: list[SourceIngest] = field(default_factory=list)
     unrecognised: list[str] = field(default_factory=list)
     adopted: int = 0
+    raced: int = 0
 
     @property
     def quarantined(self) -> int:

@@ -8,12 +8,17 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
+import xxhash
+
+from ingest.errors import IngestError
 from lake.episode import Episode
 from lake.spec import Spec
 
-_EDGE_BYTES = 64 * 1024
+_BLOCK_BYTES: Final = 64 << 10
+_BLOCKS: Final = 64
+_RATES_HZ: Final = (1e-3, 1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,7 @@ class EpisodeEntry:
     """An episode as listed, before it is read.
 
     Attributes:
-        ingest_key: stable key (see `ingest_key`).
+        ingest_key: SHA-256 (hex) of format, dataset, locator and its files' fingerprints.
         episode_id: `<dataset>/<locator>-<first 12 hex digits of the ingest key>`.
         locator: the episode inside the source, e.g. `episode_000003`, `demo_10`.
         num_steps: steps as declared, or None where only reading tells.
@@ -59,6 +64,24 @@ class EpisodeEntry:
     episode_id: str
     locator: str
     num_steps: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        source: "Source",
+        locator: str,
+        fingerprints: Sequence[str],
+        num_steps: int | None = None,
+    ) -> Self:
+        """The entry of the episode at `locator`, in files with these `file_fingerprint`s."""
+        text = "\0".join([source.format, source.dataset, locator, *fingerprints])
+        key = hashlib.sha256(text.encode()).hexdigest()
+        return cls(
+            ingest_key=key,
+            episode_id=f"{source.dataset}/{locator}-{key[:12]}",
+            locator=locator,
+            num_steps=num_steps,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +148,20 @@ class SourceOptions:
         fps: rate in steps per second for sources that store neither times nor a rate.
         images: how raw pictures are kept: `h264` encodes once (lossy, quality recorded), `png`
             keeps every bit.
+
+    Raises:
+        IngestError: a rate that is none.
     """
 
     dataset: str | None = None
     embodiment: str | None = None
     fps: float | None = None
     images: Literal["h264", "png"] = "h264"
+
+    def __post_init__(self) -> None:
+        if self.fps is not None and usable_rate(self.fps) is None:
+            low, high = _RATES_HZ
+            raise IngestError(f"a rate of {self.fps:g} steps/s: give one of {low:g} to {high:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,21 +183,34 @@ class Format:
 
 
 def file_fingerprint(path: Path) -> str:
-    """Hex digest of a file's size and first and last 64 KiB.
+    """Hex digest (XXH3-128) of a file's size and content, the same wherever it is copied to.
 
-    Cheap for files of any size, the same wherever a recording is copied to.
+    All of a file of up to 4 MiB; of a larger one 64 blocks of 64 KiB, evenly spread from its
+    first byte to its last. Modification times are left out: a copy has another one.
     """
-    size = path.stat().st_size
-    digest = hashlib.sha256(size.to_bytes(8, "little"))
-    with path.open("rb") as file:
-        digest.update(file.read(_EDGE_BYTES))
-        if size > _EDGE_BYTES:
-            file.seek(max(_EDGE_BYTES, size - _EDGE_BYTES))
-            digest.update(file.read(_EDGE_BYTES))
+    try:
+        size = path.stat().st_size
+        digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+        with path.open("rb") as file:
+            if size <= _BLOCKS * _BLOCK_BYTES:
+                digest.update(file.read())
+            else:
+                for block in range(_BLOCKS):
+                    file.seek((size - _BLOCK_BYTES) * block // (_BLOCKS - 1))
+                    digest.update(file.read(_BLOCK_BYTES))
+    except OSError:
+        return "unreadable"  # reading the episode tells which file and why
     return digest.hexdigest()
 
 
-def ingest_key(format_name: str, dataset: str, locator: str, fingerprints: Sequence[str]) -> str:
-    """Key of an episode: SHA-256 (hex) of format, dataset, locator and its files' fingerprints."""
-    text = "\0".join([format_name, dataset, locator, *fingerprints])
-    return hashlib.sha256(text.encode()).hexdigest()
+def usable_rate(value: object) -> float | None:
+    """A stated rate in steps per second, None where it is no number or cannot be meant."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    low, high = _RATES_HZ
+    return float(value) if low <= value <= high else None
+
+
+def printable(name: str) -> str:
+    r"""A name as text: bytes of file names and links that are not UTF-8 become `\udc..`."""
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -18,31 +18,38 @@ from lake.episode import CameraVideo
 from lake.errors import VideoError
 from lake.video_index import VideoIndex
 
+PictureCodec = Literal["mjpeg", "png"]
+
+_JPEG_START = b"\xff\xd8"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _JPEG_FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
 _SOS, _EOI = 0xDA, 0xD9
 
 
-def images_video(
-    images: Sequence[bytes],
-    *,
-    codec: Literal["mjpeg", "png"],
-    step_to_frame: NDArray[np.int32],
-) -> CameraVideo:
-    """Make one camera of compressed pictures, a frame per picture, without re-encoding.
+def picture_codec(image: bytes) -> PictureCodec | None:
+    """FFmpeg's name of the picture's codec by its first bytes, None for neither JPEG nor PNG."""
+    if image.startswith(_JPEG_START + b"\xff"):
+        return "mjpeg"
+    return "png" if image.startswith(_PNG_SIGNATURE) else None
+
+
+def images_video(images: Sequence[bytes], *, step_to_frame: NDArray[np.int32]) -> CameraVideo:
+    """Make one camera of JPEG or PNG pictures, a frame per picture, without re-encoding.
 
     Args:
         images: the files; a JPEG may be followed by zero bytes (padded to a common length).
-        codec: what they are, `mjpeg` for JPEG.
         step_to_frame: int32 [T], which picture each step shows, -1 for none.
 
     Raises:
-        VideoError: no picture, or one (its number is named) that is not of `codec`, not complete,
-            damaged, or of another size or pixel layout than the first.
+        VideoError: no picture, or one (its number is named) that is neither JPEG nor PNG, of
+            another kind, size or pixel layout than the first, not complete, or damaged.
     """
     if not images:
         raise VideoError("no picture: leave out a camera that has none")
+    codec = picture_codec(images[0])
+    if codec is None:
+        raise VideoError(f"picture 0 ({len(images[0])} bytes): neither JPEG nor PNG")
     describe = _jpeg_layout if codec == "mjpeg" else _png_layout
     layout = b""
     for number, image in enumerate(images):
@@ -101,7 +108,7 @@ def _jpeg_layout(image: bytes) -> bytes:
     Raises:
         ValueError: not a JPEG, no frame header, or no end-of-image marker.
     """
-    if not image.startswith(b"\xff\xd8"):
+    if not image.startswith(_JPEG_START):
         raise ValueError("not a JPEG (no start-of-image marker)")
     layout, at = b"", 2
     while True:

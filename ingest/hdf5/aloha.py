@@ -6,14 +6,16 @@ nor the user gives a rate, and is reported. JPEGs are written through OpenCV, fr
 arrays depending on the tool, which no file records.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ingest.errors import EpisodeError, MissingReaderError, SourceError
+from ingest.errors import EpisodeError, SourceError
 from ingest.hdf5.files import (
     attribute_flag,
     attribute_number,
@@ -22,6 +24,7 @@ from ingest.hdf5.files import (
     datasets_below,
     is_dataset,
     is_hdf5_name,
+    num_rows,
     open_file,
     read_rows,
 )
@@ -35,8 +38,10 @@ from ingest.source import (
     Format,
     SourceOptions,
     file_fingerprint,
-    ingest_key,
+    printable,
+    usable_rate,
 )
+from lake.episode import Episode
 from lake.spec import Role, Spec, canonical_name
 
 FORMAT_NAME: Final = "hdf5-aloha"
@@ -79,11 +84,11 @@ class AlohaSource:
         if not self._files:
             raise SourceError(f"{root}: no HDF5 file in it", reason="no-file")
 
-    @property
+    @cached_property
     def dataset(self) -> str:
         """The user's name for the dataset, else the folder's (of a single file, its stem)."""
         root = self.root.resolve()
-        return self._options.dataset or (root.stem if root.is_file() else root.name)
+        return printable(self._options.dataset or (root.stem if root.is_file() else root.name))
 
     @cached_property
     def spec(self) -> Spec:
@@ -103,8 +108,21 @@ class AlohaSource:
         return self._entries
 
     def findings(self) -> Sequence[Finding]:
-        """Nothing beyond what each episode tells."""
-        return ()
+        """Recordings in folders below, which are no episodes of this one."""
+        if self.root.is_file():
+            return ()
+        below = sorted(path for path in self.root.glob("*/**/*") if is_hdf5_name(path))
+        if not below:
+            return ()
+        return [
+            Finding(
+                severity="warning",
+                reason="files-in-subfolders",
+                where=printable(str(below[0].relative_to(self.root))),
+                detail=f"{len(below)} HDF5 files in subfolders are not read; name the subfolders"
+                " to ingest them",
+            )
+        ]
 
     def read(self, entry: EpisodeEntry) -> EpisodeReading:
         """Read one file.
@@ -115,14 +133,16 @@ class AlohaSource:
         path = self._by_locator[entry.locator]
         try:
             with open_file(path) as file:
-                return read_recorded(
+                reading = read_recorded(
                     self._describe(file, entry.locator),
                     entry,
                     format_name=self.format,
-                    source=self.root.resolve().name,
+                    source=printable(self.root.resolve().name),
                     dataset=self.dataset,
                     options=self._options,
                 )
+                found = _check_padding(file, reading.episode)
+                return replace(reading, findings=(*reading.findings, *found))
         except SourceError as error:
             raise EpisodeError(str(error), reason=error.reason) from error
 
@@ -131,26 +151,25 @@ class AlohaSource:
 
     @cached_property
     def _by_locator(self) -> dict[str, Path]:
-        return {path.stem: path for path in self._files}
+        """The files by their stems; by their whole names where two share a stem."""
+        stems = Counter(path.stem for path in self._files)
+        return {
+            printable(path.stem if stems[path.stem] == 1 else path.name): path
+            for path in self._files
+        }
 
     @cached_property
     def _entries(self) -> list[EpisodeEntry]:
-        entries = []
-        for locator, path in self._by_locator.items():
-            key = ingest_key(self.format, self.dataset, locator, [file_fingerprint(path)])
-            entries.append(
-                EpisodeEntry(
-                    ingest_key=key,
-                    episode_id=f"{self.dataset}/{locator}-{key[:12]}",
-                    locator=locator,
-                )
-            )
-        return entries
+        return [
+            EpisodeEntry.of(self, locator, [file_fingerprint(path)])
+            for locator, path in self._by_locator.items()
+        ]
 
     def _describe(self, file: Any, locator: str) -> Recorded:  # noqa: ANN401  h5py ships no types
         path = self._by_locator[locator]
-        action = child(file, "action")
-        if not is_dataset(action) or action.ndim == 0 or action.shape[0] == 0:
+        file_name = printable(path.name)
+        num_steps = num_rows(child(file, "action"))
+        if num_steps == 0:
             raise EpisodeError(
                 f"{path}: no dataset /action with a row per step",
                 reason="no-action",
@@ -162,25 +181,25 @@ class AlohaSource:
         for name, dataset in datasets_below(file):
             if name in _NOT_PER_STEP:
                 continue
-            if name in _STAMPS and dataset.shape == action.shape[:1] and stamps is None:
-                stamps = read_rows(dataset, 0, action.shape[0], f"{path.name}:/{name}")
+            where = f"{file_name}:/{name}"
+            if name in _STAMPS and dataset.shape == (num_steps,) and stamps is None:
+                stamps = read_rows(dataset, 0, num_steps, where)
             streams.append(
                 Stream(
                     path=name,
-                    where=f"{path.name}:/{name}",
+                    where=where,
                     dataset=dataset,
                     name=_NAMES.get(name) or canonical_name(name.rsplit("/", 1)[-1]),
                     role=_ROLES.get(name, "other"),
                     may_be_pictures=name.startswith(_PICTURES),
                 )
             )
-        findings += _check_padding(file, streams, locator)
         return Recorded(
             streams=distinct_names(streams),
-            num_steps=int(action.shape[0]),
+            num_steps=num_steps,
             fps=fps,
             stamps=stamps,
-            files=(path.name,),
+            files=(file_name,),
             conventions=_CONVENTIONS,
             findings=tuple(findings),
             labels={
@@ -196,46 +215,50 @@ class AlohaSource:
         )
 
     def _rate(self, file: Any, locator: str) -> tuple[float, list[Finding]]:  # noqa: ANN401
-        fps = self._options.fps or attribute_number(file.attrs, "fps", "control_hz", "hz")
+        stated = attribute_number(file.attrs, "fps", "control_hz", "hz")
+        fps = self._options.fps or usable_rate(stated)
         if fps:
             return fps, []
         finding = Finding(
             severity="info",
             reason="rate-by-convention",
             where=locator,
-            detail=f"no rate is stored; ALOHA's {_CONVENTION_FPS:g} Hz is used, --fps sets another",
+            detail=f"no usable rate is stored; ALOHA's {_CONVENTION_FPS:g} Hz is used, --fps sets"
+            " another",
             episode=locator,
             stream="timestamps",
         )
         return _CONVENTION_FPS, [finding]
 
 
-def _check_padding(file: Any, streams: Sequence[Stream], locator: str) -> list[Finding]:  # noqa: ANN401
+def _check_padding(file: Any, episode: Episode) -> list[Finding]:  # noqa: ANN401
     """Compare `compress_len` with the true lengths of the padded pictures.
 
     Its rows follow `camera_names`, an order that no file stores, so a camera is right when any row
     agrees with it.
+
+    Raises:
+        EpisodeError: `compress_len` cannot be read.
     """
     declared = child(file, "compress_len")
-    if not is_dataset(declared) or declared.ndim != 2:
+    if not is_dataset(declared) or not declared.shape or len(declared.shape) != 2:
         return []
-    rows = declared[:]
+    rows = read_rows(declared, 0, len(declared), f"{episode.provenance.files[0]}:/compress_len")
     found = []
-    for stream in streams:
-        data = stream.dataset
-        if not stream.may_be_pictures or data.ndim != 2 or data.dtype != np.uint8:
+    for camera in episode.spec.cameras:
+        video, stored = episode.cameras.get(camera.name), child(file, camera.source_name)
+        if video is None or len(stored.shape) != 2:
             continue
-        lengths = [len(data[t].tobytes().rstrip(b"\0")) for t in range(len(data))]
-        if not any(np.array_equal(row, lengths) for row in rows):
+        if not any(np.array_equal(row, video.index.packet_size) for row in rows):
             found.append(
                 Finding(
                     severity="warning",
                     reason="wrong-compress-len",
-                    where=stream.where,
+                    where=f"{episode.provenance.files[0]}:/{camera.source_name}",
                     detail="no row of /compress_len gives the lengths of these pictures; the"
                     " pictures' own ends are used",
-                    episode=locator,
-                    stream=stream.name,
+                    episode=episode.provenance.locator,
+                    stream=camera.name,
                 )
             )
     return found
@@ -246,36 +269,30 @@ def _hdf5_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: natural_key(path.name))
 
 
-def _is_aloha_file(path: Path) -> bool:
-    """True for a readable file with `/action` and `/observations`; raises only MissingReader."""
+def _is_aloha_file(path: Path) -> bool | None:
+    """Whether a file has `/action` and `/observations`; None where it cannot be opened."""
     try:
         with open_file(path) as file:
             return is_dataset(child(file, "action")) and child(file, "observations") is not None
     except SourceError:
-        return False
+        return None
 
 
 def recognises(path: Path) -> bool:
-    """True for an ALOHA file, or a folder whose readable HDF5 files all are ALOHA files."""
+    """True for an ALOHA file, or a folder whose readable HDF5 files all are ALOHA files.
+
+    Raises:
+        MissingReaderError: h5py is not installed.
+    """
     try:
         if path.is_file():
-            return is_hdf5_name(path) and _is_aloha_file(path)
+            return is_hdf5_name(path) and _is_aloha_file(path) is True
         if not path.is_dir():
             return False
-        readable = [file for file in _hdf5_files(path) if _opens(file)]
-        return bool(readable) and all(_is_aloha_file(file) for file in readable)
-    except MissingReaderError:
-        raise
+        answers = {_is_aloha_file(file) for file in _hdf5_files(path)}
     except OSError:
         return False
-
-
-def _opens(path: Path) -> bool:
-    try:
-        open_file(path).close()
-    except SourceError:
-        return False
-    return True
+    return answers - {None} == {True}
 
 
 FORMAT: Final = Format(

@@ -32,8 +32,8 @@ def step_times(
         found.append(
             _finding(
                 "unusable-timestamps",
-                f"the stored stamps ({recorded.dtype}) do not increase from step to step; they are"
-                " kept as a feature and not used as the grid",
+                f"the stored stamps ({recorded.dtype}) are no seconds that increase from step to"
+                " step; they are kept as a feature and not used as the grid",
                 locator,
             )
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ingest.errors import EpisodeError, MissingReaderError, SourceError
+from ingest.source import printable
 
 SUFFIXES = (".hdf5", ".h5")
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -19,12 +20,18 @@ def is_hdf5_name(path: Path) -> bool:
 
 
 def has_magic(path: Path) -> bool:
-    """True where the file starts as an HDF5 file does (a user block is not looked for)."""
+    """True where the file starts as an HDF5 file does (a user block is not looked for).
+
+    Raises:
+        SourceError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+    except OSError as error:
+        raise SourceError(
+            f"{path}: cannot be read ({error.strerror})", reason="unreadable-file"
+        ) from error
 
 
 def open_file(path: Path) -> Any:  # noqa: ANN401  h5py ships no types
@@ -32,7 +39,7 @@ def open_file(path: Path) -> Any:  # noqa: ANN401  h5py ships no types
 
     Raises:
         MissingReaderError: h5py is not installed.
-        SourceError: missing, empty, not HDF5, or cut short.
+        SourceError: missing, unreadable, empty, not HDF5, or cut short.
     """
     try:
         import h5py  # noqa: PLC0415  an extra
@@ -55,39 +62,94 @@ def open_file(path: Path) -> Any:  # noqa: ANN401  h5py ships no types
         ) from error
 
 
+def hdf5_damage(path: Path) -> str | None:
+    """Why a file called like an HDF5 file is none that can be opened; None where it is no such."""
+    if not is_hdf5_name(path):
+        return None
+    try:
+        open_file(path).close()
+    except SourceError as error:
+        return str(error)
+    return None
+
+
+def is_group(node: object) -> bool:
+    """True for an HDF5 group, without importing h5py."""
+    return hasattr(node, "keys")
+
+
 def is_dataset(node: object) -> bool:
     """True for an HDF5 dataset, without importing h5py."""
-    return hasattr(node, "dtype") and hasattr(node, "shape")
+    # By its class: the `dtype` of a dataset of a type that NumPy lacks raises.
+    return hasattr(type(node), "dtype") and hasattr(type(node), "shape")
+
+
+def num_rows(node: object) -> int:
+    """Length of a dataset's first axis; 0 for what is no dataset, or one without an axis."""
+    shape = getattr(node, "shape", None) if is_dataset(node) else None
+    return int(shape[0]) if shape else 0
 
 
 def child(group: Any, name: str) -> Any:  # noqa: ANN401  h5py ships no types
-    """The child of a group, or None where it is missing or its link is broken."""
+    """The child of a group; None where it is missing, its link is broken, or `group` is none."""
+    if not is_group(group):
+        return None
     try:
         return group.get(name)
     except (KeyError, OSError, RuntimeError):
         return None
 
 
-def datasets_below(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Every dataset below a group as (path relative to it, dataset), names in stored order."""
-    for name in group:
-        node = child(group, name)
-        if node is None:
-            continue
+def child_names(group: Any) -> list[str]:  # noqa: ANN401
+    """Names in a group, in stored order.
+
+    Raises:
+        SourceError: the group is damaged.
+    """
+    try:
+        return list(group)
+    except (KeyError, OSError, RuntimeError) as error:
+        raise SourceError(
+            f"{group.file.filename}:{group.name}: cannot be listed: {error}", reason="damaged-file"
+        ) from error
+
+
+def datasets_below(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Every dataset below a group as (path relative to it, dataset), names in stored order.
+
+    A group that links lead to again is entered once, so loops of links end.
+
+    Raises:
+        SourceError: a group is damaged.
+    """
+    seen = set()
+    waiting = [("", group)]
+    while waiting:
+        path, node = waiting.pop()
         if is_dataset(node):
-            yield f"{prefix}{name}", node
-        elif hasattr(node, "keys"):
-            yield from datasets_below(node, f"{prefix}{name}/")
+            yield printable(path), node
+        elif is_group(node) and node not in seen:
+            seen.add(node)
+            below = [(f"{path}/{name}".lstrip("/"), name) for name in child_names(node)]
+            waiting += [(inside, child(node, name)) for inside, name in reversed(below)]
+
+
+def _attribute(attributes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
+    """An attribute, None where it is missing or of a type that NumPy lacks."""
+    try:
+        return attributes.get(name)
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def attribute_text(attributes: Mapping[str, Any], *names: str) -> str | None:
     """The first of the named attributes that holds text, else None."""
     for name in names:
-        value = attributes.get(name)
+        value = _attribute(attributes, name)
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         if isinstance(value, str) and value.strip():
-            return value.strip()
+            return printable(value.strip())
     return None
 
 
@@ -95,7 +157,7 @@ def attribute_json(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The attribute's JSON object, `{}` where it is missing or no object."""
     try:
         value = json.loads(attribute_text(attributes, name) or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -103,7 +165,7 @@ def attribute_json(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
 def attribute_number(attributes: Mapping[str, Any], *names: str) -> float | None:
     """The first of the named attributes that is one positive number, else None."""
     for name in names:
-        value = attributes.get(name)
+        value = _attribute(attributes, name)
         if value is None or np.ndim(value) != 0:
             continue
         try:
@@ -118,7 +180,7 @@ def attribute_number(attributes: Mapping[str, Any], *names: str) -> float | None
 def attribute_flag(attributes: Mapping[str, Any], *names: str) -> bool | None:
     """The first of the named attributes that is a truth value, else None."""
     for name in names:
-        value = attributes.get(name)
+        value = _attribute(attributes, name)
         if isinstance(value, bool | np.bool_ | int | np.integer):
             return bool(value)
     return None
@@ -128,13 +190,21 @@ def read_rows(dataset: Any, start: int, stop: int, where: str) -> Any:  # noqa: 
     """Rows [start, stop) of a dataset.
 
     Raises:
-        EpisodeError: the bytes cannot be read back.
+        EpisodeError: the bytes were never written, cannot be read back, or do not fit into memory.
     """
+    stream = where.rsplit("/", 1)[-1]
+    # HDF5 would answer with zeros for space that was only reserved.
+    if dataset.size and not dataset.is_virtual and not dataset.id.get_storage_size():
+        raise EpisodeError(
+            f"{where}: {dataset.shape[0]} rows are reserved, none was ever written",
+            reason="never-written",
+            stream=stream,
+        )
     try:
         return dataset[start:stop]
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as error:
         raise EpisodeError(
             f"{where}: rows {start}..{stop} cannot be read: {error}",
             reason="damaged-stream",
-            stream=where.rsplit("/", 1)[-1],
+            stream=stream,
         ) from error

@@ -19,15 +19,11 @@ from ingest.hdf5.files import read_rows
 from lake.episode import CameraVideo
 from lake.errors import VideoError
 from lake.video_encode import encode_frames
-from lake.video_images import images_video
+from lake.video_images import images_video, picture_codec
 
 Kind = Literal["raw", "padded", "bytes", "depth"]
 
 _BLOCK: Final = 32
-_MAGIC: Final[tuple[tuple[bytes, Literal["mjpeg", "png"]], ...]] = (
-    (b"\xff\xd8\xff", "mjpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +52,8 @@ class Pictures:
 def as_pictures(dataset: Any, where: str) -> Pictures | None:  # noqa: ANN401  h5py ships no types
     """Describe a dataset that holds one picture per row, None where it does not."""
     shape, dtype = dataset.shape, dataset.dtype
+    if shape is None:  # a null dataspace
+        return None
     if len(shape) == 4 and dtype == np.uint8 and shape[3] == 3:
         return Pictures(dataset=dataset, where=where, kind="raw", height=shape[1], width=shape[2])
     if len(shape) == 3 and dtype == np.uint16:
@@ -97,12 +95,9 @@ def read_camera(
                 codec=images,
             )
         if pictures.kind == "depth":
-            packed = _depth_png(pictures)
-            return images_video(packed, codec="png", step_to_frame=step_to_frame)
+            return images_video(_depth_png(pictures), step_to_frame=step_to_frame)
         compressed = [data for block in _blocks(pictures) for data in _unpadded(block)]
-        return images_video(
-            compressed, codec=_one_codec(pictures, compressed), step_to_frame=step_to_frame
-        )
+        return images_video(compressed, step_to_frame=step_to_frame)
     except VideoError as error:
         raise EpisodeError(
             f"{pictures.where}: {error}", reason="bad-pictures", stream=stream
@@ -128,25 +123,7 @@ def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes
 
 def _if_magic(pictures: Pictures) -> Pictures | None:
     first = next(_unpadded(read_rows(pictures.dataset, 0, 1, pictures.where)))
-    return pictures if _codec(first) else None
-
-
-def _codec(data: bytes) -> Literal["mjpeg", "png"] | None:
-    return next((codec for magic, codec in _MAGIC if data.startswith(magic)), None)
-
-
-def _one_codec(pictures: Pictures, compressed: list[bytes]) -> Literal["mjpeg", "png"]:
-    first = _codec(compressed[0])
-    for row, data in enumerate(compressed):
-        codec = _codec(data)
-        if codec is None or codec != first:
-            raise EpisodeError(
-                f"{pictures.where}: row {row} is {codec or 'no picture'}, the first is {first}",
-                reason="bad-pictures",
-                stream=pictures.where.rsplit("/", 1)[-1],
-            )
-    assert first is not None
-    return first
+    return pictures if picture_codec(first) else None
 
 
 def _depth_png(pictures: Pictures) -> list[bytes]:

@@ -14,16 +14,20 @@ from typing import Any, Final
 import numpy as np
 
 from ingest.errors import EpisodeError, SourceError
+from ingest.hdf5.environment import Environment
 from ingest.hdf5.files import (
     attribute_flag,
-    attribute_json,
     attribute_number,
     attribute_text,
     child,
+    child_names,
     datasets_below,
     is_dataset,
+    is_group,
     is_hdf5_name,
+    num_rows,
     open_file,
+    read_rows,
 )
 from ingest.hdf5.source import Recorded, proposed_spec, read_recorded
 from ingest.hdf5.streams import Stream, distinct_names
@@ -35,7 +39,7 @@ from ingest.source import (
     Format,
     SourceOptions,
     file_fingerprint,
-    ingest_key,
+    printable,
 )
 from lake.spec import Role, Spec, canonical_name
 
@@ -70,41 +74,43 @@ class RobomimicSource:
         self.root = root
         self._options = options
         self._file = open_file(root)
-        data = child(self._file, "data")
-        if data is None or not hasattr(data, "keys"):
+        self._data = child(self._file, "data")
+        if not is_group(self._data):
             self._file.close()
             raise SourceError(f"{root}: no group /data", reason="no-data-group")
-        self._data = data
-        self._environment = {
-            **attribute_json(data.attrs, "env_info"),
-            **attribute_json(data.attrs, "env_args"),
-        }
-        self._problem = attribute_json(data.attrs, "problem_info")
+        try:
+            groups = [n for n in child_names(self._data) if is_group(child(self._data, n))]
+            self._masks = _read_masks(self._file)
+        except SourceError:
+            self._file.close()
+            raise
+        self._demos = {printable(name): name for name in sorted(groups, key=natural_key)}
+        self._environment = Environment.of(self._data.attrs)
 
-    @property
+    @cached_property
     def format(self) -> str:
         """`hdf5-libero`, `hdf5-robomimic` (with observations) or `hdf5-robosuite` (raw)."""
-        if self._problem or attribute_text(self._data.attrs, "bddl_file_name"):
+        if self._environment.is_libero:
             return "hdf5-libero"
-        has_observations = any("obs" in self._data[name] for name in self._names)
+        has_observations = any("obs" in self._data[name] for name in self._demos.values())
         return "hdf5-robomimic" if has_observations else "hdf5-robosuite"
 
-    @property
+    @cached_property
     def dataset(self) -> str:
         """The user's name, else the file's stem, after the folder's where that says nothing."""
         if self._options.dataset:
-            return self._options.dataset
+            return printable(self._options.dataset)
         path = self.root.resolve()
-        return f"{path.parent.name}_{path.stem}" if path.stem in _BLAND else path.stem
+        return printable(f"{path.parent.name}_{path.stem}" if path.stem in _BLAND else path.stem)
 
     @cached_property
     def spec(self) -> Spec:
         """Spec of the first episode that can be described."""
         reason: Exception | None = None
-        for name in self._names:
+        for name in self._demos:
             try:
                 return proposed_spec(self._describe(name), name, self._options)
-            except EpisodeError as error:
+            except (SourceError, EpisodeError) as error:
                 reason = reason or error
         raise SourceError(f"{self.root}: no episode can be read: {reason}", reason="no-episode")
 
@@ -122,11 +128,15 @@ class RobomimicSource:
         Raises:
             EpisodeError: it has no actions, or its bytes cannot be read.
         """
+        try:
+            recorded = self._describe(entry.locator)
+        except SourceError as error:
+            raise EpisodeError(str(error), reason=error.reason) from error
         return read_recorded(
-            self._describe(entry.locator),
+            recorded,
             entry,
             format_name=self.format,
-            source=self.root.name,
+            source=printable(self.root.name),
             dataset=self.dataset,
             options=self._options,
         )
@@ -136,46 +146,20 @@ class RobomimicSource:
         self._file.close()
 
     @cached_property
-    def _names(self) -> list[str]:
-        groups = [name for name in self._data if hasattr(child(self._data, name), "keys")]
-        return sorted(groups, key=natural_key)
-
-    @cached_property
     def _entries(self) -> list[EpisodeEntry]:
         fingerprint = file_fingerprint(self.root)
-        entries = []
-        for name in self._names:
-            key = ingest_key(self.format, self.dataset, name, [fingerprint])
-            actions = child(self._data[name], "actions")
-            entries.append(
-                EpisodeEntry(
-                    ingest_key=key,
-                    episode_id=f"{self.dataset}/{name}-{key[:12]}",
-                    locator=name,
-                    num_steps=int(actions.shape[0]) if is_dataset(actions) else None,
-                )
+        return [
+            EpisodeEntry.of(
+                self, locator, [fingerprint], num_rows(child(self._data[name], "actions"))
             )
-        return entries
-
-    @cached_property
-    def _masks(self) -> dict[str, set[str]]:
-        """Filter name -> the episodes it names."""
-        masks: dict[str, set[str]] = {}
-        group = child(self._file, "mask")
-        if group is not None and hasattr(group, "keys"):
-            for name, dataset in datasets_below(group):
-                if dataset.dtype.kind in "OS":
-                    masks[name] = {
-                        v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v)
-                        for v in np.ravel(dataset[()])
-                    }
-        return masks
+            for locator, name in self._demos.items()
+        ]
 
     def _describe(self, locator: str) -> Recorded:
-        demo = self._data[locator]
-        actions = child(demo, "actions")
-        where = f"{self.root.name}:/data/{locator}"
-        if not is_dataset(actions) or actions.ndim == 0 or actions.shape[0] == 0:
+        demo = self._data[self._demos[locator]]
+        num_steps = num_rows(child(demo, "actions"))
+        where = f"{printable(self.root.name)}:/data/{locator}"
+        if num_steps == 0:
             raise EpisodeError(
                 f"{where}: no dataset `actions` with a row per step",
                 reason="no-action",
@@ -183,9 +167,9 @@ class RobomimicSource:
             )
         has_observations = "obs" in demo
         streams: list[Stream] = []
-        findings = self._check_declared(demo, locator, int(actions.shape[0]))
+        findings = self._check_declared(demo, locator, num_steps)
         for path, dataset in datasets_below(demo):
-            if path.startswith("next_obs/") and dataset.ndim == 4:
+            if path.startswith("next_obs/") and len(dataset.shape or ()) == 4:
                 findings.append(_next_pictures(path, locator))
                 continue
             streams.append(
@@ -201,55 +185,21 @@ class RobomimicSource:
         masks = [name for name, members in self._masks.items() if locator in members]
         return Recorded(
             streams=distinct_names(streams),
-            num_steps=int(actions.shape[0]),
-            fps=self._rate(),
-            files=(self.root.name,),
-            conventions=self._conventions(),
+            num_steps=num_steps,
+            fps=self._options.fps or self._environment.rate_hz,
+            files=(printable(self.root.name),),
+            conventions=self._environment.conventions,
             findings=tuple(findings),
             labels={
-                "embodiment": self._embodiment(),
-                "task": self._environment.get("env_name")
-                or attribute_text(self._data.attrs, "env", "env_name"),
-                "instruction": self._instruction(demo),
+                "embodiment": self._environment.robots or "unknown",
+                "task": self._environment.task,
+                "instruction": self._environment.instruction
+                or attribute_text(demo.attrs, "language_instruction", "instruction"),
                 "success": attribute_flag(demo.attrs, "success"),
                 "split": next((m for m in ("train", "valid", "test") if m in masks), None),
                 "tags": tuple(f"mask:{name}" for name in masks),
             },
         )
-
-    def _rate(self) -> float | None:
-        if self._options.fps:
-            return self._options.fps
-        arguments = self._environment.get("env_kwargs")
-        nested = arguments if isinstance(arguments, dict) else {}
-        return attribute_number({**self._environment, **nested}, "control_freq") or (
-            attribute_number(self._data.attrs, "control_freq", "fps")
-        )
-
-    def _embodiment(self) -> str:
-        arguments = self._environment.get("env_kwargs")
-        nested = arguments if isinstance(arguments, dict) else {}
-        robots = nested.get("robots") or self._environment.get("robots")
-        if isinstance(robots, list):
-            robots = "+".join(str(robot) for robot in robots)
-        return robots if isinstance(robots, str) and robots else "unknown"
-
-    def _instruction(self, demo: Any) -> str | None:  # noqa: ANN401  h5py ships no types
-        told = self._problem.get("language_instruction")
-        if isinstance(told, list):
-            told = "".join(str(part) for part in told)
-        if isinstance(told, str) and told.strip():
-            return told.strip().strip('"')
-        return attribute_text(demo.attrs, "language_instruction", "instruction")
-
-    def _conventions(self) -> dict[str, str]:
-        known = {"gripper": "robosuite: action -1 opens, +1 closes"}
-        if self.format == "hdf5-libero":
-            known["action_timing"] = "obs[t] is the result of action[t]"
-            known["image_origin"] = attribute_text(self._data.attrs, "macros_image_convention") or (
-                "opengl (upside down)"
-            )
-        return known
 
     def _check_declared(self, demo: Any, locator: str, steps: int) -> list[Finding]:  # noqa: ANN401
         declared = attribute_number(demo.attrs, "num_samples")
@@ -273,11 +223,34 @@ class RobomimicSource:
     def _check_masks(self) -> list[Finding]:
         found = []
         for name, members in self._masks.items():
-            missing = sorted(members - set(self._names), key=natural_key)
+            missing = sorted(members - set(self._demos), key=natural_key)
             if missing:
                 detail = f"names {len(missing)} episodes that are not there, first {missing[0]}"
                 found.append(_finding("mask-without-episode", f"mask/{name}", detail))
         return found
+
+
+def _read_masks(file: Any) -> dict[str, set[str]]:  # noqa: ANN401
+    """Filter name -> the episodes it names.
+
+    Raises:
+        SourceError: a mask cannot be read.
+    """
+    masks: dict[str, set[str]] = {}
+    group = child(file, "mask")
+    if not is_group(group):
+        return masks
+    for name, dataset in datasets_below(group):
+        try:
+            if num_rows(dataset) and dataset.dtype.kind in "OS":
+                members = np.ravel(read_rows(dataset, 0, num_rows(dataset), f"mask/{name}"))
+                masks[name] = {
+                    m.decode("utf-8", "replace") if isinstance(m, bytes) else str(m)
+                    for m in members
+                }
+        except (EpisodeError, TypeError) as error:
+            raise SourceError(f"{file.filename}: {error}", reason="damaged-file") from error
+    return masks
 
 
 def _stream_name(path: str) -> str:
@@ -322,10 +295,12 @@ def recognises(path: Path) -> bool:
             return False
         with open_file(path) as file:
             data = child(file, "data")
-            if data is None or not hasattr(data, "keys"):
+            if not is_group(data):
                 return False
-            return any(is_dataset(child(data[name], "actions")) for name in data)
-    except (OSError, SourceError, AttributeError, TypeError):
+            return any(
+                is_dataset(child(child(data, name), "actions")) for name in child_names(data)
+            )
+    except (OSError, SourceError):
         return False
 
 

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from ingest.errors import EpisodeError
 from ingest.hdf5.clock import step_times
 from ingest.hdf5.streams import Stream, Streams, read_streams
 from ingest.reader_name import reader_name
 from ingest.source import EpisodeEntry, EpisodeReading, Finding, SourceOptions
 from lake.episode import Episode, Provenance
 from lake.spec import Spec
+
+_MAX_STEPS: Final = 100_000_000  # 23 days at 50 Hz
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +76,16 @@ def read_recorded(
     """Read an episode.
 
     Raises:
+        EpisodeError: a number of steps that no recording has.
         SpecError: what was read does not make a valid episode.
     """
+    if recorded.num_steps > _MAX_STEPS:
+        raise EpisodeError(
+            f"{recorded.files[0]}: {entry.locator}: {recorded.num_steps} steps are declared, more"
+            f" than {_MAX_STEPS}; is the file damaged?",
+            reason="too-many-steps",
+            stream="action",
+        )
     streams = read_streams(
         recorded.streams,
         recorded.num_steps,

@@ -1,8 +1,10 @@
 """From HDF5 datasets to the features and cameras of an episode."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from ingest.hdf5.files import read_rows
 from ingest.hdf5.pictures import Pictures, as_pictures, read_camera
 from ingest.source import Finding, SourceOptions
 from lake.episode import CameraVideo
-from lake.spec import CameraSpec, FeatureSpec, Role, canonical_name
+from lake.spec import DTYPES, CameraSpec, FeatureSpec, Role, canonical_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +51,23 @@ class Streams:
 
 
 def distinct_names(streams: Iterable[Stream]) -> tuple[Stream, ...]:
-    """Streams whose names differ: where two would share one, both get their whole path's."""
+    """Streams whose names differ: where two would share one, both get their whole path's.
+
+    Paths that differ only in characters that names lack (`a-b`, `a_b`) are numbered.
+    """
     given = tuple(streams)
     counts = Counter(stream.name for stream in given)
-    return tuple(
-        stream
-        if counts[stream.name] == 1
-        else replace(stream, name=canonical_name(stream.path.replace("/", "_")))
-        for stream in given
-    )
+    taken = {name for name, count in counts.items() if count == 1}
+    named = []
+    for stream in given:
+        name = stream.name
+        if counts[name] > 1:
+            whole = canonical_name(stream.path.replace("/", "_"))
+            numbered = (f"{whole}_{number}" for number in itertools.count(2))
+            name = next(name for name in chain((whole,), numbered) if name not in taken)
+            taken.add(name)
+        named.append(replace(stream, name=name))
+    return tuple(named)
 
 
 def read_streams(
@@ -82,6 +92,7 @@ def read_streams(
     read = Streams()
     for stream in streams:
         try:
+            _require_known_type(stream)
             pictures = as_pictures(stream.dataset, stream.where) if stream.may_be_pictures else None
             if pictures is not None:
                 _read_pictures(read, stream, pictures, num_steps, fps, options, headers_only)
@@ -135,8 +146,8 @@ def _read_pictures(
 
 def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only: bool) -> None:
     dataset = stream.dataset
-    if dataset.ndim == 0 or dataset.shape[0] != num_steps:
-        rows = "one value" if dataset.ndim == 0 else f"{dataset.shape[0]} rows"
+    if not dataset.shape or dataset.shape[0] != num_steps:
+        rows = f"{dataset.shape[0]} rows" if dataset.shape else "one value or none"
         raise EpisodeError(
             f"{stream.where}: {rows} for {num_steps} steps",
             reason="length-differs",
@@ -149,9 +160,10 @@ def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only
             stream=stream.name,
         )
     is_text = dataset.dtype.kind in "OS"
-    if not is_text and dataset.dtype.kind not in "biuf":
+    dtype = "string" if is_text else dataset.dtype.newbyteorder("=").name
+    if dtype not in DTYPES:
         raise EpisodeError(
-            f"{stream.where}: type {dataset.dtype} is not numbers or text",
+            f"{stream.where}: type {dataset.dtype} cannot be stored; there are {', '.join(DTYPES)}",
             reason="unsupported-type",
             stream=stream.name,
         )
@@ -159,7 +171,7 @@ def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only
         FeatureSpec(
             name=stream.name,
             source_name=stream.path,
-            dtype="string" if is_text else dataset.dtype.newbyteorder("=").name,
+            dtype=dtype,
             shape=tuple(dataset.shape[1:]),
             role="language" if is_text else stream.role,
         )
@@ -174,6 +186,18 @@ def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only
         read.features[stream.name] = array.reshape(dataset.shape)
     else:
         read.features[stream.name] = values.astype(dataset.dtype.newbyteorder("="), copy=False)
+
+
+def _require_known_type(stream: Stream) -> None:
+    """Ask for the type, which h5py only learns then."""
+    try:
+        stream.dataset.dtype  # noqa: B018
+    except (TypeError, OSError, RuntimeError, ValueError) as error:
+        raise EpisodeError(
+            f"{stream.where}: its type cannot be read ({error})",
+            reason="unsupported-type",
+            stream=stream.name,
+        ) from error
 
 
 def _text(value: object, stream: Stream) -> str:

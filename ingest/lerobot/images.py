@@ -1,21 +1,14 @@
 """Pictures stored in parquet rows (`dtype: image`): kept as the JPEG or PNG bytes they are."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from lake.video_images import images_video
 
 from ingest.errors import EpisodeError
 from lake.episode import CameraVideo
 from lake.errors import VideoError
-
-_MAGIC: Final[tuple[tuple[bytes, Literal["mjpeg", "png"]], ...]] = (
-    (b"\xff\xd8\xff", "mjpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-)
+from lake.video_images import images_video
 
 
 def is_image_type(kind: pa.DataType) -> bool:
@@ -27,7 +20,7 @@ def read_images(root: Path, key: str, column: pa.ChunkedArray) -> CameraVideo:
     """One picture per row as a camera; a row without a picture has no frame.
 
     Raises:
-        EpisodeError: no picture at all, a picture of an unknown kind, or kinds mixed.
+        EpisodeError: no picture at all, one that is damaged or of an unknown kind, or kinds mixed.
     """
     pictures: list[bytes] = []
     step_to_frame = np.full(len(column), -1, np.int32)
@@ -38,11 +31,10 @@ def read_images(root: Path, key: str, column: pa.ChunkedArray) -> CameraVideo:
             pictures.append(data)
     if not pictures:
         raise EpisodeError(f"{key}: no row holds a picture", reason="no-pictures", stream=key)
-    codec = _codec(key, pictures)
     try:
-        return images_video(pictures, codec=codec, step_to_frame=step_to_frame)
+        return images_video(pictures, step_to_frame=step_to_frame)
     except VideoError as error:
-        raise EpisodeError(f"{key}: {error}", reason="bad-video", stream=key) from error
+        raise EpisodeError(f"{key}: {error}", reason="bad-pictures", stream=key) from error
 
 
 def _bytes(root: Path, row: dict[str, object] | None) -> bytes | None:
@@ -57,18 +49,3 @@ def _bytes(root: Path, row: dict[str, object] | None) -> bytes | None:
         if path.is_relative_to(root.resolve()) and path.is_file():
             return path.read_bytes()
     return None
-
-
-def _codec(key: str, pictures: Sequence[bytes]) -> Literal["mjpeg", "png"]:
-    kinds = {
-        next((codec for magic, codec in _MAGIC if data.startswith(magic)), None)
-        for data in pictures
-    }
-    if len(kinds) > 1 or None in kinds:
-        names = sorted(kind or "unknown" for kind in kinds)
-        raise EpisodeError(
-            f"{key}: pictures are {' and '.join(names)}; all JPEG or all PNG is needed",
-            reason="bad-pictures",
-            stream=key,
-        )
-    return next(kind for kind in kinds if kind is not None)

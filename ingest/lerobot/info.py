@@ -8,10 +8,13 @@ from typing import Any, Final, Literal
 
 from ingest.errors import SourceError
 from ingest.lerobot.jsonfiles import read_json
+from ingest.source import usable_rate
 
 Version = Literal["2.0", "2.1", "3.0"]
 
 _VERSIONS: Final[tuple[Version, ...]] = ("2.0", "2.1", "3.0")
+# Relative, without `..`, and no field that could fill in more than a few digits.
+_TEMPLATE: Final = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))([^{}]|\{\w+(:0?\d?d)?\})+")
 _DATA_V2: Final = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _VIDEO_V2: Final = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 _DATA_V3: Final = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -71,7 +74,7 @@ class DatasetInfo:
 
     Attributes:
         version: layout version.
-        fps: steps per second as declared, None where it is missing or not a positive number.
+        fps: steps per second as declared, None where it is missing or no usable number.
         robot_type: as declared, None where it is missing.
         features: declared features by key.
         data_path, video_path: path templates; the layout's own where the file has none.
@@ -121,7 +124,7 @@ def read_info(root: Path) -> DatasetInfo:
     robot_type = raw.get("robot_type")
     return DatasetInfo(
         version=version,
-        fps=_positive(raw.get("fps")),
+        fps=usable_rate(raw.get("fps")),
         robot_type=robot_type if isinstance(robot_type, str) and robot_type else None,
         features={key: _feature(path, key, value) for key, value in features.items()},
         data_path=_template(path, "data_path", raw, version),
@@ -190,8 +193,12 @@ def _template(path: Path, name: str, raw: Mapping[str, Any], version: Version) -
         "video_path": _VIDEO_V3 if v3 else _VIDEO_V2,
     }[name]
     template = raw.get(name) or default
-    if not isinstance(template, str):
-        raise SourceError(f"{path}: {name} is {template!r}", reason="bad-info")
+    if not isinstance(template, str) or not _TEMPLATE.fullmatch(template):
+        raise SourceError(
+            f"{path}: {name} is {template!r}, not a path inside the dataset with numbers to fill"
+            " in",
+            reason="bad-info",
+        )
     numbers = ("chunk_index", "file_index") if v3 else ("episode_chunk", "episode_index")
     example: dict[str, Any] = dict.fromkeys(numbers, 0)
     if name == "video_path":
@@ -214,9 +221,3 @@ def _splits(value: object) -> dict[str, tuple[int, int]]:
         if match is not None:
             splits[str(name)] = (int(match[1]), int(match[2]))
     return splits
-
-
-def _positive(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if 0 < value < float("inf") else None

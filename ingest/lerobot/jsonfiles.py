@@ -22,7 +22,7 @@ def read_json(path: Path) -> dict[str, Any]:
         )
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: not JSON ({error})", reason="bad-json") from error
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a JSON object is expected", reason="bad-json")
@@ -39,12 +39,13 @@ def read_json_lines(path: Path, root: Path) -> tuple[list[dict[str, Any]], list[
     """
     rows: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    for number, line in enumerate(_read_text(path).splitlines(), 1):
+    # Not splitlines(): JSON text may hold U+2028 and its like unescaped.
+    for number, line in enumerate(_read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             rows.append(row)

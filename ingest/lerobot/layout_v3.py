@@ -70,23 +70,24 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _record(row: Mapping[str, Any], info: DatasetInfo) -> EpisodeRecord | None:
-    index = row.get("episode_index")
-    if not isinstance(index, int) or index < 0:
+    index = _whole(row.get("episode_index"))
+    if index is None:
         return None
-    first, stop = row.get("dataset_from_index"), row.get("dataset_to_index")
+    first, stop = _whole(row.get("dataset_from_index")), _whole(row.get("dataset_to_index"))
     row_range = None
-    if isinstance(first, int) and isinstance(stop, int) and 0 <= first <= stop:
+    if first is not None and stop is not None and first <= stop:
         row_range = (first, stop)
-    length = row.get("length")
-    if not isinstance(length, int) and row_range is not None:
+    length = _whole(row.get("length"))
+    if length is None and row_range is not None:
         length = row_range[1] - row_range[0]
     tasks = row.get("tasks")
     return EpisodeRecord(
         index=index,
-        length=length if isinstance(length, int) and length >= 0 else None,
+        length=length,
         tasks=tuple(str(task) for task in tasks) if isinstance(tasks, list) else (),
         data_file=info.data_path.format(
-            chunk_index=row.get("data/chunk_index") or 0, file_index=row.get("data/file_index") or 0
+            chunk_index=_whole(row.get("data/chunk_index")) or 0,
+            file_index=_whole(row.get("data/file_index")) or 0,
         ),
         row_range=row_range,
         videos={
@@ -99,9 +100,10 @@ def _record(row: Mapping[str, Any], info: DatasetInfo) -> EpisodeRecord | None:
 
 def _place(row: Mapping[str, Any], key: str, info: DatasetInfo) -> VideoPlace | None:
     """The camera's file and start, each camera by its own columns; None where there are none."""
-    chunk, file = row.get(f"videos/{key}/chunk_index"), row.get(f"videos/{key}/file_index")
+    chunk = _whole(row.get(f"videos/{key}/chunk_index"))
+    file = _whole(row.get(f"videos/{key}/file_index"))
     start, end = row.get(f"videos/{key}/from_timestamp"), row.get(f"videos/{key}/to_timestamp")
-    if not isinstance(chunk, int) or not isinstance(file, int):
+    if chunk is None or file is None:
         return None
     if not isinstance(start, (int, float)) or not math.isfinite(start):
         return None
@@ -110,3 +112,10 @@ def _place(row: Mapping[str, Any], key: str, info: DatasetInfo) -> VideoPlace | 
         from_s=float(start),
         to_s=float(end) if isinstance(end, (int, float)) else None,
     )
+
+
+def _whole(value: object) -> int | None:
+    """A count that is not negative, also where the tool that wrote the list made it a float."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and value >= 0 else None

@@ -27,7 +27,7 @@ from ingest.source import (
     Format,
     SourceOptions,
     file_fingerprint,
-    ingest_key,
+    printable,
 )
 from lake.episode import Episode, Provenance
 from lake.spec import Spec
@@ -48,7 +48,7 @@ class LeRobotSource:
 
     def __init__(self, root: Path, options: SourceOptions) -> None:
         self.root = root
-        self._name = root.resolve().name
+        self._name = printable(root.resolve().name)
         self._info = read_info(root)
         if options.fps is not None:
             self._info = replace(self._info, fps=options.fps)
@@ -73,7 +73,7 @@ class LeRobotSource:
     @property
     def dataset(self) -> str:
         """The user's name for the dataset, else the folder's."""
-        return self._options.dataset or self._name
+        return printable(self._options.dataset or self._name)
 
     @property
     def embodiment(self) -> str:
@@ -182,23 +182,13 @@ class LeRobotSource:
         files = [record.data_file]
         for key, place in record.videos.items():
             files.append(self._cameras.files.find(key, place.file) or place.file)
-        key = ingest_key(
-            self.format, self.dataset, record.locator, [self._fingerprint(name) for name in files]
-        )
-        return EpisodeEntry(
-            ingest_key=key,
-            episode_id=f"{self.dataset}/{record.locator}-{key[:12]}",
-            locator=record.locator,
-            num_steps=record.length,
+        return EpisodeEntry.of(
+            self, record.locator, [self._fingerprint(name) for name in files], record.length
         )
 
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:
-            path = self.root / name
-            try:
-                self._fingerprints[name] = file_fingerprint(path)
-            except OSError:  # missing or unreadable: reading the episode tells which and why
-                self._fingerprints[name] = "missing"
+            self._fingerprints[name] = file_fingerprint(self.root / name)
         return self._fingerprints[name]
 
     def _open(self, name: str) -> DataFile:

@@ -71,7 +71,7 @@ def test_natural_order() -> None:
         "a1b10",
         "demo",
         "demo_1",
-        "demo_2",
         "demo_02",
+        "demo_2",
         "demo_10",
     ]

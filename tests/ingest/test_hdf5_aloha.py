@@ -103,7 +103,7 @@ def test_damaged_jpeg_leaves_out_only_its_camera(tmp_path: Path) -> None:
     assert set(reading.episode.cameras) == {"cam_low"}
     [error] = [f for f in reading.findings if f.severity == "error"]
     assert (error.reason, error.stream) == ("bad-pictures", "cam_high")
-    assert "row 4" in error.detail
+    assert "picture 4" in error.detail
 
 
 def test_depth_keeps_all_sixteen_bits(tmp_path: Path) -> None:

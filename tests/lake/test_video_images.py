@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.errors import VideoError
-from lake.video_images import images_video
+from lake.video_images import images_video, picture_codec
 from tests.lake.video_clips import decoded_frames, fingerprint, pictures, steps
 
 Codec = Literal["mjpeg", "png"]
@@ -44,7 +44,7 @@ def _alone(codec: Codec, image: bytes) -> str:
 @pytest.mark.parametrize("size", [(48, 64), (17, 33), (8, 8)])
 def test_kept_byte_for_byte(codec: Codec, size: tuple[int, int]) -> None:
     images = _compressed(codec, size=size)
-    video = images_video(images, codec=codec, step_to_frame=steps(4))
+    video = images_video(images, step_to_frame=steps(4))
     index = video.index
     assert (index.height, index.width, index.pix_fmt) == (*size, _NATIVE[codec])
     assert bytes(video.payload) == b"".join(images)
@@ -60,14 +60,14 @@ def test_kept_byte_for_byte(codec: Codec, size: tuple[int, int]) -> None:
 )
 def test_pixel_formats(codec: Codec, pix_fmt: str) -> None:
     images = _compressed(codec, pix_fmt=pix_fmt)
-    video = images_video(images, codec=codec, step_to_frame=steps(4))
+    video = images_video(images, step_to_frame=steps(4))
     assert video.index.pix_fmt == pix_fmt
     assert fingerprint(decoded_frames(video, [2])[0]) == _alone(codec, images[2])
 
 
 def test_a_padded_jpeg_keeps_its_padding() -> None:
     images = [image.ljust(9000, b"\0") for image in _compressed("mjpeg")]
-    video = images_video(images, codec="mjpeg", step_to_frame=steps(4))
+    video = images_video(images, step_to_frame=steps(4))
     assert set(video.index.packet_size.tolist()) == {9000}
     assert fingerprint(decoded_frames(video, [1])[0]) == _alone("mjpeg", images[1])
 
@@ -79,7 +79,7 @@ def test_a_picture_cut_short_is_named(*, codec: Codec, share: float, padded: boo
     short = images[2][: int(len(images[2]) * share)]
     images[2] = short.ljust(len(images[2]), b"\0") if padded else short
     with pytest.raises(VideoError, match=r"picture 2 \(\d+ bytes\): "):
-        images_video(images, codec=codec, step_to_frame=steps(4))
+        images_video(images, step_to_frame=steps(4))
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,7 +89,7 @@ def test_a_flipped_byte_in_a_png_is_named(position: float, mask: int) -> None:
     broken = bytearray(images[1])
     broken[int(len(broken) * position)] ^= mask
     with pytest.raises(VideoError, match="picture 1 "):
-        images_video([images[0], bytes(broken)], codec="png", step_to_frame=steps(2))
+        images_video([images[0], bytes(broken)], step_to_frame=steps(2))
 
 
 @pytest.mark.parametrize("codec", ["mjpeg", "png"])
@@ -98,19 +98,29 @@ def test_another_size_or_layout_is_named(codec: Codec) -> None:
     other = "yuvj444p" if codec == "mjpeg" else "gray"
     for strange in (_compressed(codec, 1, (48, 62)), _compressed(codec, 1, pix_fmt=other)):
         with pytest.raises(VideoError, match="picture 4 has another size or pixel layout"):
-            images_video(images + strange, codec=codec, step_to_frame=steps(5))
+            images_video(images + strange, step_to_frame=steps(5))
 
 
-def test_the_other_codec() -> None:
-    with pytest.raises(VideoError, match=r"picture 0 .*not a JPEG"):
-        images_video(_compressed("png"), codec="mjpeg", step_to_frame=steps(4))
-    with pytest.raises(VideoError, match=r"picture 0 .*not a PNG"):
-        images_video(_compressed("mjpeg"), codec="png", step_to_frame=steps(4))
+def test_kinds_mixed_or_unknown_are_named() -> None:
+    jpegs, pngs = _compressed("mjpeg"), _compressed("png")
+    with pytest.raises(VideoError, match=r"picture 4 .*not a JPEG"):
+        images_video(jpegs + pngs, step_to_frame=steps(8))
+    with pytest.raises(VideoError, match=r"picture 4 .*not a PNG"):
+        images_video(pngs + jpegs, step_to_frame=steps(8))
+    with pytest.raises(VideoError, match=r"picture 0 .*neither JPEG nor PNG"):
+        images_video([b"GIF89a"], step_to_frame=steps(1))
+
+
+def test_codec_by_content() -> None:
+    assert picture_codec(_compressed("mjpeg")[0]) == "mjpeg"
+    assert picture_codec(_compressed("png")[0]) == "png"
+    assert picture_codec(b"") is None
+    assert picture_codec(b"\xff\xd8 and no marker") is None
 
 
 def test_no_picture() -> None:
     with pytest.raises(VideoError, match="no picture"):
-        images_video([], codec="png", step_to_frame=steps(0))
+        images_video([], step_to_frame=steps(0))
 
 
 def test_a_first_picture_the_decoder_refuses() -> None:
@@ -121,4 +131,4 @@ def test_a_first_picture_the_decoder_refuses() -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
     image = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"no zlib here") + chunk(b"IEND", b"")
     with pytest.raises(VideoError, match="picture 0 "):
-        images_video([image], codec="png", step_to_frame=steps(1))
+        images_video([image], step_to_frame=steps(1))

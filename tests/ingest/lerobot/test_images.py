@@ -85,7 +85,7 @@ def test_a_path_out_of_the_dataset_is_not_followed(tmp_path: Path) -> None:
     [
         ([b"GIF89a...", b"GIF89a..."], "bad-pictures"),
         ([picture(0, "png"), picture(0, "mjpeg")], "bad-pictures"),
-        ([picture(0, "png")[:40]], "bad-video"),
+        ([picture(0, "png")[:40]], "bad-pictures"),
         ([b"", b""], "no-pictures"),
     ],
 )
