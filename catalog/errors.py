@@ -25,3 +25,15 @@ def one_line(error: BaseException) -> str:
     text = str(error).split("\nLINE ", 1)[0]
     whole = " ".join(line.strip() for line in text.splitlines() if line.strip())
     return whole if whole.endswith((".", "?", "!")) else f"{whole}."
+
+
+def require_unicode(sql: str) -> None:
+    """Refuse a command line's bytes that are no text, on which DuckDB's binding trips.
+
+    Raises:
+        CatalogError: it holds lone surrogates.
+    """
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise CatalogError(f"the SQL is not Unicode ({error.reason})") from error

@@ -1,5 +1,6 @@
 """Change the labels of episodes: task, instruction, success, quality, split, tags."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -86,7 +87,7 @@ def _columns(labels: Mapping[str, LabelValue], count: int) -> dict[str, pa.Array
         kind = TABLES["episodes"].field(name).type
         try:
             columns[name] = pa.array([_plain(value, kind)] * count, kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, UnicodeEncodeError) as error:
             raise LabelError(f"label {name}: {value!r} is not {kind}") from error
     return columns
 
@@ -95,7 +96,8 @@ def _plain(value: LabelValue, kind: pa.DataType) -> object:
     """The value as Arrow takes it without a guess.
 
     Raises:
-        TypeError: Arrow would accept it, but it is not meant: text as a list, a bool as a number.
+        TypeError: Arrow would accept it, but it is not meant: text as a list, a bool as a number,
+            a number that is not finite.
     """
     if value is None:
         return None
@@ -103,5 +105,7 @@ def _plain(value: LabelValue, kind: pa.DataType) -> object:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if pa.types.is_list(kind) or (pa.types.is_floating(kind) and not number):
             raise TypeError(type(value).__name__)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise TypeError("not finite")
         return float(value) if pa.types.is_floating(kind) else value
     return list(value)

@@ -136,8 +136,12 @@ def _load(
                 " SELECT * EXCLUDE (_rowaddr), (_rowaddr >> 32)::BIGINT AS fragment,"
                 " _rowaddr AS address FROM lake_rows"
             ).fetchone()
-        finally:
-            connection.unregister("lake_rows")
+        except duckdb.Error as error:
+            # Nothing can be unregistered after it: the transaction is lost, and with it the file.
+            if "LanceError" in str(error):
+                raise OSError(str(error)) from error
+            raise
+        connection.unregister("lake_rows")
     return int(counted[0]) if counted else 0
 
 

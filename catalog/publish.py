@@ -57,8 +57,8 @@ def remove_litter(folder: Path) -> None:
     for work in folder.glob(f"{_PREFIX}*"):
         try:
             handle = os.open(work, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # gone meanwhile, or another user's, who alone can look inside
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(work, ignore_errors=True)
@@ -111,8 +111,11 @@ def _try_lock(handle: int) -> bool:
 def _locked_folder(folder: Path) -> tuple[Path, int]:
     while True:
         work = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
-        handle = os.open(work, os.O_RDONLY)
         # Another builder may take the folder for litter before it is locked.
+        try:
+            handle = os.open(work, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         if _try_lock(handle) and work.exists():
             return work, handle
         os.close(handle)

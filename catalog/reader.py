@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from catalog.attach import attached
-from catalog.errors import CatalogError, first_line, one_line
+from catalog.errors import CatalogError, first_line, one_line, require_unicode
 from catalog.location import catalog_path
 from catalog.mirror import stored_state
 from catalog.publish import FileIdentity, file_identity
@@ -192,6 +192,7 @@ def _require_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         CatalogError: none, several, or one that writes or changes the session.
         duckdb.Error: it cannot be parsed.
     """
+    require_unicode(sql)
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise CatalogError(f"one SQL statement at a time, not {len(statements)}")

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.errors import SelectionError
+from catalog.errors import SelectionError, require_unicode
 from catalog.reader import Catalog
 from lake.insert import insert_new
 from lake.store import Lake
@@ -124,6 +124,7 @@ def as_query(sql_or_predicate: str) -> str:
     text = sql_or_predicate.strip().rstrip(";").strip()
     if not text:
         raise SelectionError("an empty condition; `true` selects every episode")
+    require_unicode(text)
     try:
         duckdb.extract_statements(text)
     except duckdb.Error:
