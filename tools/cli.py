@@ -1,6 +1,7 @@
 """The `headrace` command: one module in `tools/commands/` per subcommand group."""
 
 import importlib
+import io
 import os
 import sys
 from typing import Final
@@ -28,6 +29,7 @@ _MODULES: Final = (
     "bench",
     "demo",
 )
+_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
 
 
 def build_app() -> typer.Typer:
@@ -50,15 +52,27 @@ def main() -> None:
 
     `HEADRACE_TRACEBACK=1` shows the traceback of expected errors too.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be Unicode
     try:
         build_app()()
     except HeadraceError as error:
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
-            f"headrace: {error}", style="red", markup=False
-        )
+        _say(str(error))
         sys.exit(error.exit_code)
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Typer makes an exit of a Ctrl-C, without a word.
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
+        _say("stopped; what was committed stays, and the same command starts again from there")
+        sys.exit(_INTERRUPTED)
+
+
+def _say(what: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        f"headrace: {what}", style="red", markup=False
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _WIDTH_OF_FILES: Final = 160
 def progress_bar(console: Console) -> Iterator[Callable[[IngestProgress], None]]:
     """One bar for the recording in work, with the rate over all of them; nothing off a terminal."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
@@ -60,7 +60,12 @@ def as_json(report: IngestReport) -> dict[str, Any]:
             {"count": group.count, **asdict(group.first)} for group in source.groups.values()
         ]
         sources.append(row)
-    return {"sources": sources, "adopted": report.adopted, "unrecognised": report.unrecognised}
+    return {
+        "sources": sources,
+        "adopted": report.adopted,
+        "raced": report.raced,
+        "unrecognised": report.unrecognised,
+    }
 
 
 def print_report(report: IngestReport, lake: str) -> None:
@@ -69,7 +74,7 @@ def print_report(report: IngestReport, lake: str) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH_OF_FILES)
     rows = _rows(report)
-    table = Table(title=f"ingested into {lake}", title_justify="left")
+    table = Table(title=Text(f"ingested into {lake}"), title_justify="left")
     for name in ("source", "format"):
         table.add_column(name, overflow="fold")
     for name in ("written", "present", "quarantined", "steps", "frames", "MiB", "seconds"):
@@ -92,6 +97,11 @@ def print_report(report: IngestReport, lake: str) -> None:
             console.print(Text(f"{row.label}: {group.first}{times}", style=style), soft_wrap=True)
     if report.adopted:
         console.print(f"{report.adopted} episodes of an ingest that was stopped are now committed.")
+    if report.raced:
+        console.print(
+            f"{report.raced} of the episodes written were committed by another ingest first; the"
+            " lake has each once."
+        )
     if report.unrecognised:
         shown = ", ".join(Path(name).name for name in report.unrecognised[:5])
         more = ", ..." if len(report.unrecognised) > 5 else ""

@@ -68,6 +68,7 @@ def inspect(
                         f"wrote {pending_picture}: {episode.episode_id}, top to bottom:"
                         f" {', '.join(rows)}; left to right: first, middle, last frame",
                         soft_wrap=True,
+                        markup=False,
                     )
                     pending_picture = None
         finally:
@@ -114,7 +115,7 @@ def _print(console: "Console", source: "Source", inspection: "Inspection") -> No
         table.add_column(name, overflow="fold")
     for feature in source.spec.features:
         table.add_row(
-            feature.source_name,
+            Text(feature.source_name),
             feature.name,
             feature.dtype,
             str(list(feature.shape)),
@@ -124,7 +125,10 @@ def _print(console: "Console", source: "Source", inspection: "Inspection") -> No
     for camera in source.spec.cameras:
         size = f"{camera.width}x{camera.height}" if camera.width else "unknown size"
         table.add_row(
-            camera.source_name, camera.name, "depth camera" if camera.is_depth else "camera", size
+            Text(camera.source_name),
+            camera.name,
+            "depth camera" if camera.is_depth else "camera",
+            size,
         )
     console.print(table)
     for part in source.spec.slices:

@@ -36,10 +36,14 @@ def label(
     """
     import json
 
-    from catalog import Catalog, answer_selection, set_labels
+    from catalog import Catalog, LabelError, answer_selection, set_labels
     from lake import open_lake
 
-    values = dict(parse_label(text) for text in labels)
+    values: dict[str, LabelValue] = {}
+    for key, value in map(parse_label, labels):
+        if key in values:
+            raise LabelError(f"label {key} is given twice")
+        values[key] = value
     opened = open_lake(lake, storage_options=storage_options(store))
     with Catalog(opened) as catalog:
         chosen = answer_selection(catalog, query)

@@ -31,9 +31,9 @@ def print_rows(table: pa.Table, *, max_rows: int = 0, title: str | None = None) 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDE)  # never fold what another program reads
-    grid = Table(title=title, title_justify="left")
+    grid = Table(title=title and Text(title), title_justify="left")
     for name, column in zip(table.column_names, table.columns, strict=True):
-        grid.add_column(name, justify="right" if _is_number(column.type) else "left")
+        grid.add_column(Text(name), justify="right" if _is_number(column.type) else "left")
     rows = list(_rows(shown))
     for row in rows:
         grid.add_row(*(_cell(value) for value in row))
@@ -108,12 +108,12 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _upright(names: list[str], rows: list[tuple[Any, ...]], title: str | None) -> Table:
-    grid = Table(title=title, title_justify="left", show_header=False)
+    grid = Table(title=title and Text(title), title_justify="left", show_header=False)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for row in rows:
         for name, value in zip(names, row, strict=True):
-            grid.add_row(name, _cell(value))
+            grid.add_row(Text(name), _cell(value))
         grid.add_section()
     return grid
 
