@@ -61,7 +61,7 @@ def test_options_reach_the_run_and_the_same_command_resumes(
     ]  # fmt: skip
     first = CliRunner().invoke(build_app(), command(lake, tmp_path / "run", *options))
     assert first.exit_code == 0, first.output
-    assert "optimizer.lr = 0.002" in first.stderr
+    assert "lr=0.002" in first.stderr
     assert "step 2 of 2" in first.stderr
     config = TrainConfig.from_dict(
         read_progress(tmp_path / "run" / "checkpoints" / "step-00000002").config

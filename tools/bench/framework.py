@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 _PACKAGES = ("headrace", "pylance", "pyarrow", "duckdb", "av", "numpy", "torch", "h5py")
+_WIDE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +175,24 @@ def _print_table(console: Console, result: BenchResult) -> None:
         table.add_column(name, justify="left" if name == names[0] else "right", overflow="fold")
     for row in result.rows:
         table.add_row(*(_cell(row[name]) for name in names))
-    console.print(table)
+    widest = Measurement.get(console, console.options.update(width=_WIDE), table).maximum
+    console.print(table if widest <= console.width else _upright(names, result.rows))
     for name, value in result.ratios.items():
         console.print(f"{name} = {value:.4g}", highlight=False)
     for note in result.notes:
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
+
+
+def _upright(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A figure per line, for terminals that are narrower than a contender's row."""
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        for name in names:
+            table.add_row(name, _cell(row[name]))
+        table.add_section()
+    return table
 
 
 def _cell(value: object) -> str:

@@ -46,7 +46,10 @@ def assess(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Roll a trained policy out in the simulation, beside a random policy on the same starts."""
+    """Roll a trained policy out, beside a random one.
+
+    Both act in the simulation of `headrace simulate`, on the same starts.
+    """
     import torch
     from rich.console import Console
     from rich.progress import Progress

@@ -26,7 +26,10 @@ def bench(
         str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - for stdout.")
     ] = None,
 ) -> None:
-    """Measure a part of Headrace against its limit, on the same data in the same order."""
+    """Measure a part of Headrace against its limit.
+
+    All contenders read the same data in the same order.
+    """
     if name not in _BENCHES:
         raise UnknownBenchError(f"no bench called {name!r}; there are: {', '.join(_BENCHES)}")
     from tools.bench.framework import report

@@ -32,10 +32,10 @@ def doctor(
     storage_option: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Verify a recording or a lake wholly; exit code 1 where errors were found.
+    """Verify a recording or a lake wholly.
 
-    A recording is read as an ingest would read it, without writing. Of a lake every checksum is
-    verified, and the ledger against the tables.
+    The exit code is 1 where errors were found. A recording is read as an ingest would read it,
+    without writing. Of a lake every checksum is verified, and the ledger against the tables.
     """
     from dataclasses import asdict
 

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def ingest(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="SRC...", help="Recordings, or folders of them.")
+        list[Path], typer.Argument(metavar="SRC", help="Recordings, or folders of them.")
     ],
     lake: Annotated[str, typer.Argument(help="Path or URI of the lake; made if not there.")],
     dataset: Dataset = None,
@@ -43,9 +43,10 @@ def ingest(
     storage_option: StorageOptions = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Bring recordings into a lake; give the same command again to finish one that was stopped.
+    """Bring recordings into a lake.
 
-    Episodes that are in the lake already are not read again. What cannot be read is put into the
+    Give the same command again to finish one that was stopped: episodes that are in the lake
+    already are not read again. What cannot be read is put into the
     table `quarantine` with its reason; nothing is left out without a record.
     """
     from rich.console import Console

@@ -33,7 +33,10 @@ def load(
     workers: Annotated[int, typer.Option(min=1, help="Decode processes.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Stream a plan without training: a dry run of what a rank will be fed, and at which rate."""
+    """Stream a plan without training.
+
+    A dry run of what a rank will be fed, and at which rate.
+    """
     from loader import LoaderError, PackLoader
 
     with PackLoader(
@@ -131,20 +134,16 @@ def _lines(report: dict[str, Any]) -> dict[str, str]:
     rates.append(f"{report['batch_bytes'] / seconds / 1e6:,.0f} MB/s of batches")
     first = f"first batch after {report['first_batch_s'] or 0:.2f} s"
     stages = [f"{name} {value:.2f} s" for name, value in metrics["stage_s"].items()]
-    pictures = [
-        f"{counts.get(name, 0)} {what}"
-        for name, what in (
-            ("wanted_frames", "delivered"),
-            ("decoded_frames", "decoded"),
-            ("reused_frames", "from memory"),
-        )
-    ]
+    pictures = (
+        f"{counts.get('wanted_frames', 0)} delivered, {counts.get('reused_frames', 0)} of them"
+        f" kept from an earlier pack; {counts.get('decoded_frames', 0)} decoded"
+    )
     read = f"{counts['bytes_read'] / 1e6:,.1f} MB of video"
     return {
         "streamed": f"{span}: {held}",
         "rate": ", ".join(rates),
         "padding": f"{report['padding']:.2%} of the token budget",
-        "pictures": ", ".join(pictures),
+        "pictures": pictures,
         "storage": f"{read}; {counts['requests']} requests in all",
         "time": f"{seconds:.2f} s, {first}; decode processes: {metrics['worker_cpu_s']:.2f} CPU s",
         "stages": ", ".join(stages),

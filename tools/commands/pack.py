@@ -29,7 +29,7 @@ def pack(
     episodes: Annotated[
         str | None,
         typer.Argument(
-            metavar="[EPISODES]",
+            metavar="EPISODES",
             help="A selection's name, or a condition over episodes; none takes every episode.",
         ),
     ] = None,
@@ -123,9 +123,10 @@ def pack(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Plan what every training step consumes, and save the plan in the lake.
+    """Plan what every training step consumes.
 
-    Prints padding with its certificate, balance, shuffle quality, savings and the audit.
+    The plan is saved in the lake. Printed are padding with its certificate, balance, shuffle
+    quality, savings and the audit.
 
     Example: headrace pack robots.lake "success and num_steps > 30" --name mix --horizon 16
     """

@@ -70,7 +70,10 @@ def show(
 
 
 def verify(lake: _LAKE, name: _NAME, as_json: _JSON = False) -> None:
-    """Re-derive a plan's promises from its tables: hash, exactly once, budget, certificate."""
+    """Derive a plan's promises again from its tables.
+
+    They are: the hash, each span exactly once, the budget, the certificate.
+    """
     from lake import open_lake
     from packing.plan_store import load_plan
     from packing.verify import verify_plan

@@ -33,7 +33,7 @@ def print_plan(entry: PlanEntry, header: PlanHeader) -> None:
 def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
     settings, layout, shape = header.settings, header.layout, header.shape
     maker = ", ".join(
-        f"{k} {v}" for k, v in header.span_maker.items() if k != "kind" and v is not None
+        f"{k} {v}" for k, v in sorted(header.span_maker.items()) if k != "kind" and v is not None
     )
     caps = ", ".join(
         f"{name[4:]} {value}"
@@ -118,7 +118,10 @@ def _quality(header: PlanHeader) -> Table:
         (
             "shuffle",
             f"{quality.shuffle.get(1, 1.0):.2f}",
-            f"{shuffle}; near-duplicates {quality.near_duplicates:.2%}",
+            (
+                f"variety of episodes in k steps over a global shuffle's: {shuffle};"
+                f" {quality.near_duplicates:.1%} of spans have a near-duplicate in their step"
+            ),
         ),
         (
             "length bias",

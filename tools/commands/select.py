@@ -20,7 +20,7 @@ def select(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]",
+            metavar="QUERY",
             help="A condition over episodes, or SQL with a column episode_id; none shows NAME.",
         ),
     ] = None,
@@ -28,7 +28,9 @@ def select(
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
     store: StorageOptions = None,
 ) -> None:
-    """Freeze the episodes that a query gives now, under a name, for plans to be made of.
+    """Freeze the episodes that a query gives now.
+
+    They keep a name, for plans to be made of, whatever is ingested or labelled later.
 
     Example: headrace select robots.lake good "success and num_steps > 30"
     """

@@ -24,7 +24,10 @@ def simulate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Record demonstrations of a scripted expert in a physics simulation, as ALOHA HDF5 files."""
+    """Record demonstrations in a physics simulation.
+
+    A scripted expert acts; every episode is an HDF5 file in the ALOHA layout.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

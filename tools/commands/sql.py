@@ -23,7 +23,7 @@ def sql(
     lake: Annotated[str, typer.Argument(help="Path or URI of the lake.")],
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[SQL]", help="A query; - reads it from stdin; none lists tables."),
+        typer.Argument(metavar="SQL", help="A query; - reads it from stdin; none lists tables."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print only CSV on stdout.")] = False,

@@ -66,7 +66,9 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Train a policy on a plan; the same command again goes on after a kill.
+    """Train a policy on a plan.
+
+    The same command again goes on from the last checkpoint, however it was stopped.
 
     Under torchrun: torchrun --no-python --nproc-per-node 2 headrace train LAKE PLAN --out DIR
     """
@@ -89,9 +91,6 @@ def train(
     )
     is_first = os.environ.get("RANK", "0") == "0"
     stderr = Console(stderr=True, highlight=False, quiet=not is_first)
-    if not as_json:
-        for name, value in _flat(resolved.to_dict()):
-            stderr.print(f"{name} = {value}", style="dim", markup=False)
     result = _run(lake, plan, out, resolved, resume, stderr)
     if is_first:
         notes = _picture(out)
@@ -121,6 +120,8 @@ def _run(
             " the policy can be trained but not rolled out (for that, pack windows)",
             style="yellow",
         )
+    for section, values in _sections(config.to_dict()).items():
+        stderr.print(f"{section}: {values}", style="dim", markup=False)
     with _progress(stderr) as on_step:
         return train_loop(
             opened,
@@ -143,12 +144,11 @@ def _progress(stderr: Console) -> Iterator[Callable[["StepMetrics", int], None]]
     )
 
     columns = (
-        TextColumn("training"),
-        BarColumn(),
+        BarColumn(20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} tokens/s"),
-        TextColumn("waiting for data {task.fields[wait]:.0%}"),
+        TextColumn("data wait {task.fields[wait]:.0%}"),
     )
     shown = stderr.is_terminal and not stderr.quiet
     with Progress(*columns, console=stderr, disable=not shown) as bars:
@@ -188,7 +188,7 @@ def _report(result: "TrainResult", out: Path, stderr: Console, notes: list[str])
         stderr.print(
             f"step {result.steps} of {result.total_steps}: loss {last.loss:.4f},"
             f" {last.tokens_per_s:,.0f} tokens/s, {last.spans_per_s:,.0f} spans/s,"
-            f" padding {last.padding_share:.2%}, waiting for data {last.data_wait_share:.1%}"
+            f" waiting for data {last.data_wait_share:.1%}"
         )
     stderr.print(f"checkpoint {result.checkpoint}", soft_wrap=True)
     stderr.print(f"metrics    {out / 'metrics.jsonl'}", soft_wrap=True)
@@ -225,9 +225,11 @@ def _parse(settings: list[str]) -> dict[str, str]:
     return parsed
 
 
-def _flat(values: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{where}{name}.")
-        else:
-            yield f"{where}{name}", value
+def _sections(config: dict[str, Any]) -> dict[str, str]:
+    """One line of settings per section, as `--set section.name=value` takes them."""
+    nested = {name: value for name, value in config.items() if isinstance(value, dict)}
+    nested["run"] = {name: value for name, value in config.items() if name not in nested}
+    return {
+        section: ", ".join(f"{name}={value}" for name, value in values.items())
+        for section, values in nested.items()
+    }
