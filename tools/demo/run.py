@@ -1,5 +1,6 @@
 """Runs the demo: each stage is the command a user would type, in a process of its own."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from lake.errors import HeadraceError
 from tools.demo.script import DemoSize, Stage, stages
 
 _MARK: Final = ".headrace-demo"
+_NEEDED: Final = ("torch", "mujoco", "h5py", "matplotlib")
 _PICTURES: Final = {
     "recording.png": "the scripted expert",
     "plan.png": "the plan: fill, balance, shares, length bias",
@@ -38,9 +40,13 @@ def run_demo(out: Path, *, size: DemoSize, seed: int, recordings: Sequence[Path]
         recordings: further recordings to ingest.
 
     Raises:
-        DemoError: `out` is a folder of something else, or a command failed.
+        DemoError: a package that it needs is absent, `out` is a folder of something else, or a
+            command failed.
     """
     console = Console(highlight=False)
+    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise DemoError(f"the demo needs {', '.join(absent)}: pip install 'headrace[torch,sim]'")
     _claim(out)
     cameras, reason = _rendering()
     if not cameras:
@@ -118,6 +124,7 @@ def _summary(console: Console, out: Path, seconds: float) -> None:
             table.add_row(str(out / name), shows)
     console.print(table)
     lake = out / "demo.lake"
-    console.print(f"Go on: headrace sql {lake}", markup=False)
-    console.print(f"       headrace plan show {lake} demo", markup=False)
-    console.print(f"       headrace doctor {lake}", markup=False)
+    command = "headrace" if shutil.which("headrace") else sys.argv[0]  # as in .venv/bin/headrace
+    console.print("Go on:")
+    for arguments in (f"sql {lake}", f"plan show {lake} demo", f"doctor {lake}"):
+        console.print(f"  {command} {arguments}", markup=False, soft_wrap=True)

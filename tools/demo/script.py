@@ -74,6 +74,7 @@ def stages(
     lake, recorded, run = str(out / "demo.lake"), out / "recordings", out / "run"
     episodes = size.episodes if cameras else _BLIND_EPISODES_FACTOR * size.episodes
     tokens = ("--image-tokens", "1") if cameras else _BLIND_LAYOUT
+    seen = "the instruction, a state" + (", its pictures" if cameras else "")
     others = [str(path) for path in recordings]
     return [
         Stage(
@@ -88,7 +89,8 @@ def stages(
         ),
         Stage(
             title="Ingest them into a lake" + (", with real recordings" if others else ""),
-            why="Video of recordings is copied, not re-encoded; what lies in them is reported.",
+            why=("HDF5 holds raw pictures: they are encoded, once. " if cameras else "")
+            + "Video files are copied as they are. What is wrong in a recording is reported.",
             arguments=("ingest", str(recorded), *others, lake),
         ),
         Stage(
@@ -111,7 +113,10 @@ def stages(
         ),
         Stage(
             title="Plan every training step",
-            why="The plan is data: hashed, certified, the same for one process or several.",
+            why=(
+                f"Every span is a window: {seen} and {_HORIZON} actions. The plan is data: hashed,"
+                " certified, the same for one process or several."
+            ),
             arguments=(
                 *("pack", lake, "dataset = 'recordings' AND success", "--name", "demo"),
                 *("--spans", "window", "--horizon", str(_HORIZON), *tokens),
@@ -126,8 +131,11 @@ def stages(
             arguments=("load", lake, "demo", "--steps", "40"),
         ),
         Stage(
-            title="Train a vision-language-action policy",
-            why="Flow matching on packed batches. Stopped, the same command resumes bit-equal.",
+            title=f"Train a {'vision-' if cameras else ''}language-action policy",
+            why=(
+                f"From {seen} to {_HORIZON} actions, by flow matching on packed batches. Stopped,"
+                " the same command resumes bit-equal."
+            ),
             arguments=("train", lake, "demo", "--out", str(run), "--seed", str(seed)),
         ),
         Stage(
