@@ -142,23 +142,35 @@ SELECT
     utc(time_ns) AS created_at
 FROM mirror.selections;
 
+-- The documents of plans, runs and evaluations belong to those who write them: the columns here are
+-- NULL where a document says nothing of them, and `detail`, the last one, is all of it.
 CREATE VIEW plans AS
 SELECT
-    name, plan_hash, selection_hash, location, header_json::JSON AS header,
-    versions_json::JSON AS versions, utc(time_ns) AS created_at
-FROM mirror.plans;
+    name, plan_hash, utc(time_ns) AS created_at,
+    try_cast(d ->> '$.num_spans' AS BIGINT) AS spans,
+    try_cast(d ->> '$.num_steps' AS BIGINT) AS steps,
+    try_cast(d ->> '$.settings.slots_per_step' AS INTEGER) AS slots_per_step,
+    try_cast(d ->> '$.settings.epochs' AS INTEGER) AS epochs,
+    try_cast(d ->> '$.settings.budget_tokens' AS BIGINT) AS budget_tokens,
+    try_cast(d ->> '$.quality.padding' AS DOUBLE) AS padding,
+    try_cast(d ->> '$.certificate.packs' AS BIGINT)
+        - try_cast(d ->> '$.certificate.bound' AS BIGINT) AS packs_over_bound,
+    selection_hash, location, versions_json::JSON AS versions, d AS detail
+FROM (SELECT *, header_json::JSON AS d FROM mirror.plans);
 
 CREATE VIEW runs AS
 SELECT
-    run_id, name, plan_hash, out_dir, config_json::JSON AS config,
-    versions_json::JSON AS versions, utc(time_ns) AS started_at
-FROM mirror.runs;
+    run_id, name, plan_hash, utc(time_ns) AS started_at,
+    try_cast(d ->> '$.seed' AS BIGINT) AS seed,
+    try_cast(d ->> '$.optimizer.lr' AS DOUBLE) AS learning_rate,
+    out_dir, versions_json::JSON AS versions, d AS detail
+FROM (SELECT *, config_json::JSON AS d FROM mirror.runs);
 
 CREATE VIEW evaluations AS
 SELECT
     evaluation_id, run_id, checkpoint, task, episodes, successes,
     successes / nullif(episodes, 0) AS success_rate, wilson_low, wilson_high,
-    detail_json::JSON AS detail, utc(time_ns) AS evaluated_at
+    utc(time_ns) AS evaluated_at, detail_json::JSON AS detail
 FROM mirror.evaluations;
 
 -- From an evaluation back to the selection its policy was trained on, and everything between.

@@ -207,6 +207,13 @@ def test_lineage_leads_from_evaluation_to_source_files(
 
     write(lake, [make_episode(n) for n in range(3)])
     selection = freeze_selection(lake, "success", name="good")
+    header = {
+        "num_spans": 90,
+        "num_steps": 4,
+        "settings": {"epochs": 2, "budget_tokens": 512, "slots_per_step": 8},
+        "quality": {"padding": 0.25},
+        "certificate": {"packs": 7, "bound": 6},
+    }
     insert(
         lake,
         "plans",
@@ -214,12 +221,20 @@ def test_lineage_leads_from_evaluation_to_source_files(
         name="mix",
         selection_hash=selection.hash,
         location="plans/p1.lance",
-        header_json=json.dumps({"budget_tokens": 512}),
+        header_json=json.dumps(header),
         versions_json=json.dumps(dict(selection.versions)),
         time_ns=10**18,
     )
     insert(lake, "plans", plan_hash="p2", name="unused", time_ns=10**18)
-    insert(lake, "runs", run_id="r1", plan_hash="p1", out_dir="out", config_json="{}", time_ns=1)
+    insert(
+        lake,
+        "runs",
+        run_id="r1",
+        plan_hash="p1",
+        out_dir="out",
+        config_json='{"seed": 7}',
+        time_ns=1,
+    )
     insert(
         lake,
         "evaluations",
@@ -241,8 +256,31 @@ def test_lineage_leads_from_evaluation_to_source_files(
             ("unused", None, None, None),
         ]
         assert json.loads(rows[0]["lake_versions"]) == dict(selection.versions)
-        budget = catalog.query("SELECT (header->>'budget_tokens')::INTEGER AS b FROM plans")
-        assert sorted(budget["b"].to_pylist(), key=str) == [512, None]
+        mix, unused = catalog.query("FROM plans ORDER BY plan_hash").to_pylist()
+        assert mix["created_at"].year == 2001
+        known = {
+            "name": "mix",
+            "spans": 90,
+            "steps": 4,
+            "slots_per_step": 8,
+            "epochs": 2,
+            "budget_tokens": 512,
+            "padding": 0.25,
+            "packs_over_bound": 1,
+        }
+        assert {name: mix[name] for name in known} == known
+        assert [unused[name] for name in known] == ["unused"] + [None] * 7
+        for table, document in (
+            ("plans", header),
+            ("runs", {"seed": 7}),
+            ("evaluations", {"seeds": [1, 2]}),
+        ):
+            answer = catalog.query(f"FROM {table} WHERE detail IS NOT NULL")  # noqa: S608
+            assert answer.column_names[-1] == "detail"
+            assert json.loads(answer["detail"][0].as_py()) == document
+        assert catalog.query("SELECT seed, learning_rate FROM runs").to_pylist() == [
+            {"seed": 7, "learning_rate": None}
+        ]
         files = catalog.query(
             "WITH trained AS (SELECT unnest(episode_ids) AS episode_id FROM lineage"
             " JOIN selections USING (selection_hash) WHERE evaluation_id = 'e1')"

@@ -17,6 +17,7 @@ from rich.text import Text
 
 _WIDE: Final = 10_000
 _MAX_ITEMS: Final = 8
+_MAX_CHARACTERS: Final = 400  # of one line of text, such as a JSON document
 
 
 def print_rows(table: pa.Table, *, max_rows: int = 0, title: str | None = None) -> None:
@@ -134,7 +135,10 @@ def _text(value: object) -> str:
         return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    return "NULL" if value is None else str(plain(value))
+    text = "NULL" if value is None else str(plain(value))
+    if len(text) > _MAX_CHARACTERS and "\n" not in text:
+        return f"{text[:_MAX_CHARACTERS]}... {len(text)} characters, --json has all"
+    return text
 
 
 def _is_number(kind: pa.DataType) -> bool:
