@@ -4,7 +4,8 @@ import importlib
 import io
 import os
 import sys
-from typing import Final
+from importlib import metadata
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -29,7 +30,22 @@ _MODULES: Final = (
     "bench",
     "demo",
 )
+_EXTRAS: Final = {
+    "torch": "torch",
+    "yaml": "torch",
+    "safetensors": "torch",
+    "mujoco": "sim",
+    "matplotlib": "sim",
+    "h5py": "hdf5",
+    "s3fs": "s3",
+}
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001  as typer calls it
+    if asked:
+        typer.echo(f"headrace {metadata.version('headrace')}")
+        raise typer.Exit
 
 
 def build_app() -> typer.Typer:
@@ -42,9 +58,21 @@ def build_app() -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
     )
+    app.callback()(_options)
     for name in _MODULES:
         importlib.import_module(f"tools.commands.{name}").register(app)
     return app
+
+
+def _options(
+    version: Annotated[  # noqa: FBT002  an option of the command line
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -61,6 +89,12 @@ def main() -> None:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None or os.environ.get("HEADRACE_TRACEBACK"):
+            raise
+        _say(f"this needs {error.name}, which is not installed: pip install 'headrace[{extra}]'")
+        sys.exit(HeadraceError.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
         # Typer makes an exit of a Ctrl-C, without a word.
         if isinstance(end, SystemExit) and end.code != _INTERRUPTED:

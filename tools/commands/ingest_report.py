@@ -74,20 +74,18 @@ def print_report(report: IngestReport, lake: str) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH_OF_FILES)
     rows = _rows(report)
-    table = Table(title=Text(f"ingested into {lake}"), title_justify="left")
-    for name in ("source", "format"):
-        table.add_column(name, overflow="fold")
-    for name in ("written", "present", "quarantined", "steps", "frames", "MiB", "seconds"):
-        table.add_column(name, justify="right")
+    seconds = sum(row.total("seconds") for row in rows)
+    table = Table(title=Text(f"ingested into {lake} in {seconds:.1f} s"), title_justify="left")
+    table.add_column("source", overflow="fold")
+    for name in ("written", "present", "quarantined", "steps", "frames", "MiB"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(row.label),
-            row.format or "unreadable",
+            Text.assemble(row.label, "\n", (row.format or "unreadable", "dim")),
             *(f"{row.total(name):,}" for name in ("written", "present")),
             f"{row.total('quarantined') + row.total('streams_quarantined'):,}",
             *(f"{row.total(name):,}" for name in ("steps", "frames")),
             f"{row.total('video_bytes') / 2**20:,.1f}",
-            f"{row.total('seconds'):.2f}",
         )
     console.print(table)
     for row in rows:
@@ -130,7 +128,8 @@ class _Row:
 
     def total(self, name: str) -> float:
         """Sum of a count over the sources; an int where the counts are."""
-        return sum(getattr(source, name) for source in self.sources)
+        counts: list[float] = [getattr(source, name) for source in self.sources]
+        return sum(counts)
 
     def findings(self) -> Iterator[FindingGroup]:
         """Errors and warnings; the rest is in each episode's own `findings`."""

@@ -32,7 +32,10 @@ def inspect(
     fps: Rate = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Show what a recording holds and how it would be mapped, without ingesting it."""
+    """Show what a recording holds, without ingesting it.
+
+    And how its features and cameras would be named in a lake.
+    """
     from rich.console import Console
 
     from ingest.contact_sheet import write_contact_sheet

@@ -23,7 +23,7 @@ def label(
     labels: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY=VALUE...",
+            metavar="KEY=VALUE",
             help="task, instruction, success, quality, split, tags (a,b); empty clears.",
         ),
     ],

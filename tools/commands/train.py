@@ -105,12 +105,9 @@ def train(
 def _run(
     lake: str, plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
 ) -> "TrainResult":
-    try:
-        from training.loop import train as train_loop
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"training needs {error.name}: pip install 'headrace[torch]'") from error
     from lake.store import open_lake
     from packing.plan_store import load_plan
+    from training.loop import train as train_loop
 
     opened = open_lake(lake)
     loaded = load_plan(opened, plan)
