@@ -18,8 +18,6 @@ def save_rollout_picture(
 ) -> None:
     """Save a contact sheet: one row per episode, seen evenly through time, and its path.
 
-    The number in a picture is its step.
-
     Without pictures of `camera` a row is the path of the tip alone, seen from above.
 
     Args:
@@ -48,13 +46,16 @@ def save_rollout_picture(
     for row, result in zip(axes, results, strict=True):
         _draw_path(row[-1], result)
         pictures = result.images.get(camera, ())
-        shown = np.linspace(0, max(0, len(pictures) - 1), columns - 1).round().astype(int)
-        for axis, step in zip(row[:-1], shown, strict=True):
-            if len(pictures):
-                axis.imshow(pictures[step])
-                axis.text(1, 1, f"{step}", fontsize=7, color="white", verticalalignment="top")
+        most = min(columns - 1, len(pictures))  # a short episode has fewer steps than columns
+        shown = np.linspace(0, max(0, len(pictures) - 1), most).round().astype(int)
+        for axis in row[:-1]:
             axis.set_axis_off()
+        for axis, step in zip(row, shown, strict=False):
+            axis.imshow(pictures[step])
+            axis.text(1, 1, f"step {step}", fontsize=7, color="white", verticalalignment="top")
         outcome = "touched it" if result.success else _failure(result)
+        if columns > 1:
+            row[-1].set_title("its path", fontsize=7)
         row[0].set_title(f'"{result.start.instruction}": {outcome}', fontsize=7, loc="left")
     if title:
         figure.suptitle(title, fontsize=9)
