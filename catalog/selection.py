@@ -20,7 +20,7 @@ from lake.tables import TABLES
 
 # What a question about episodes is answered from; a later plan or run does not change the answer.
 _PINNED: Final = ("commits", "trajectories", "episodes", "specs", "stats")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+SELECTION_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NULLABLE: Final = ("success", "task", "instruction", "quality", "split", "fps")
 _MIN_PREFIX: Final = 8
 
@@ -88,11 +88,11 @@ def freeze_selection(lake: Lake, sql_or_predicate: str, *, name: str | None = No
         SelectionError: see `answer_selection`; or the name belongs to another selection.
         CatalogError: the SQL is wrong.
     """
-    if name is not None and not _NAME.fullmatch(name):
+    if name is not None and not SELECTION_NAME.fullmatch(name):
         raise SelectionError(f"selection name {name!r}: use letters, digits, '.', '_' and '-'")
     with Catalog(lake) as catalog:
         selection = answer_selection(catalog, sql_or_predicate, name=name or "")
-    return _store(lake, selection, named=name is not None)
+    return store_selection(lake, selection, named=name is not None)
 
 
 def load_selection(lake: Lake, name_or_hash: str) -> Selection:
@@ -171,7 +171,17 @@ def _why_empty(catalog: Catalog, sql: str) -> str:
     return reason
 
 
-def _store(lake: Lake, selection: Selection, *, named: bool) -> Selection:
+def store_selection(lake: Lake, selection: Selection, *, named: bool) -> Selection:
+    """Keep an answer in the table `selections`; one that is there already is returned.
+
+    Args:
+        lake: an unpinned lake.
+        selection: as `answer_selection` gives it.
+        named: the name was chosen, and matters where the answer is there under another one.
+
+    Raises:
+        SelectionError: the name belongs to another selection, or this one has another name.
+    """
     for row in _rows(lake):
         if row["selection_hash"] == selection.hash:
             if named and row["name"] != selection.name:

@@ -1,7 +1,7 @@
 """What a span costs in tokens."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -57,13 +57,9 @@ class TokenLayout:
         clipped: NDArray[np.int32] = np.minimum(tokens, 1 << 30).astype(np.int32)
         return clipped
 
-    def to_json(self) -> str:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of `to_json`; also reads a layout written by hand.
+        """A layout from JSON, as a plan records it or written by hand; absent fields are defaults.
 
         Raises:
             LayoutError: not JSON, or not the fields of a layout.

@@ -1,6 +1,5 @@
 """From a selection of episodes to a plan."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -10,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.errors import CatalogError
-from catalog.selection import Selection, freeze_selection, load_selection
+from catalog.reader import Catalog
+from catalog.selection import SELECTION_NAME, Selection, answer_selection, load_selection
 from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.arrange import arrange
@@ -30,8 +30,6 @@ from packing.window_spans import WindowSpans
 
 READ_TABLES: Final = ("commits", "trajectories", "episodes", "specs", "stats")
 """Tables that a plan is made from, and whose versions it pins."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def make_plan(
@@ -63,7 +61,7 @@ def make_plan(
         lake: the versions that it sees are pinned (`refresh` it for the newest), or those of the
             selection.
         episodes: a selection, episode ids, the name or hash of a selection, a condition over
-            `episodes` (frozen to a selection), or None for every episode.
+            `episodes` (answered now, and kept when the plan is saved), or None for every episode.
         spans: `TrajectorySpans(...)` or `WindowSpans(...)`.
         layout: what costs tokens.
         budget_tokens: see `PlanSettings`, also for all arguments down to `max_spans`.
@@ -124,7 +122,7 @@ def make_plan(
     settings = arrangement.settings
     header = PlanHeader(
         versions=dict(chosen.versions),
-        selection_hash=chosen.selection_hash,
+        selection_hash=chosen.selection.hash if chosen.selection else None,
         layout=layout,
         tokenizer_fingerprint=tokenizer.fingerprint,
         vocab_size=tokenizer.vocab_size,
@@ -159,6 +157,7 @@ def make_plan(
             {"text": list(source.texts), "token_ids": [list(ids) for ids in source.token_ids]},
             schema=TEXTS_SCHEMA,
         ),
+        selection=chosen.selection,
     ).sealed()
 
 
@@ -174,14 +173,14 @@ def describe_spans(spans: SpanMaker) -> dict[str, Any]:
 class _Chosen:
     episode_ids: Sequence[str]
     versions: Mapping[str, int]
-    selection_hash: str | None
+    selection: Selection | None
 
 
 def _choose(lake: Lake, episodes: Selection | Sequence[str] | str | None) -> _Chosen:
     if isinstance(episodes, str):
         episodes = _selection(lake, episodes)
     if isinstance(episodes, Selection):
-        return _Chosen(episodes.episode_ids, episodes.versions, episodes.hash)
+        return _Chosen(episodes.episode_ids, episodes.versions, episodes)
     versions = {
         table: version for table, version in lake.versions().items() if table in READ_TABLES
     }
@@ -194,19 +193,24 @@ def _choose(lake: Lake, episodes: Selection | Sequence[str] | str | None) -> _Ch
 
 
 def _selection(lake: Lake, text: str) -> Selection:
-    """The selection of this name or hash, else the text frozen as a condition."""
-    if not _NAME.fullmatch(text):
-        return freeze_selection(lake, text, name=None)
+    """The selection of this name or hash, else the answer to the text as a condition."""
+    if not SELECTION_NAME.fullmatch(text):
+        return _answer(lake, text)
     try:
         return load_selection(lake, text)
     except CatalogError as no_selection:
         try:
-            return freeze_selection(lake, text, name=None)
+            return _answer(lake, text)
         except CatalogError as no_condition:
             raise PlanError(
                 f"{text!r} names no selection ({no_selection}) and is no condition over episodes"
                 f" ({no_condition})"
             ) from no_condition
+
+
+def _answer(lake: Lake, condition: str) -> Selection:
+    with Catalog(lake) as catalog:
+        return answer_selection(catalog, condition)
 
 
 def _require_spans(spans: Spans, source: PlanEpisodes) -> None:

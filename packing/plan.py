@@ -32,10 +32,9 @@ index into a table is meant, it is a row number.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
 
 from packing.audit import SourceAudit
@@ -46,6 +45,9 @@ from packing.norm_stats import NormStats
 from packing.plan_hash import canonical_json, content_digest
 from packing.quality import PlanQuality
 from packing.settings import PlanSettings
+
+if TYPE_CHECKING:
+    from catalog.selection import Selection  # a decode process needs plans, and no DuckDB
 
 PLAN_LAYOUT_VERSION: Final = 1
 
@@ -255,12 +257,15 @@ class Plan:
         packs: one row per slot, `num_steps * slots_per_step` rows.
         episodes: the episodes that `packs.episode` numbers.
         texts: the texts that `packs.text` numbers, with their token ids.
+        selection: what it was made from, to be kept when it is saved; None for given ids, and in a
+            plan that was loaded.
     """
 
     header: PlanHeader
     packs: pa.Table
     episodes: pa.Table
     texts: pa.Table
+    selection: "Selection | None" = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, table, schema in (
@@ -290,20 +295,6 @@ class Plan:
         """Optimizer steps of the whole plan."""
         return self.header.num_steps
 
-    def steps(self, first: int, stop: int) -> pa.Table:
-        """Rows of `packs` of the steps [first, stop), S rows each, without a copy."""
-        slots = self.header.slots_per_step
-        if not 0 <= first <= stop <= self.num_steps:
-            raise PlanError(f"steps [{first}, {stop}) are outside [0, {self.num_steps})")
-        return self.packs.slice(first * slots, (stop - first) * slots)
-
-    def text_tokens(self) -> list[tuple[str, np.ndarray[Any, np.dtype[np.int32]]]]:
-        """Each text with its token ids, int32, in the order of the `text` indices."""
-        return [
-            (text.as_py(), np.asarray(ids.values, np.int32))
-            for text, ids in zip(self.texts["text"], self.texts["token_ids"], strict=True)
-        ]
-
     def content_hash(self) -> str:
         """Recompute the hash from content: first 32 hex digits of SHA-256.
 
@@ -326,19 +317,3 @@ class Plan:
     def sealed(self) -> Self:
         """This plan with its hash in the header."""
         return replace(self, header=replace(self.header, plan_hash=self.content_hash()))
-
-
-def rank_slots(slots_per_step: int, rank: int, world_size: int) -> range:
-    """Slots of every step that a rank consumes: rank, rank + world_size, ...
-
-    Raises:
-        PlanError: more ranks than slots, or a rank outside the world.
-    """
-    if not 0 <= rank < world_size:
-        raise PlanError(f"rank {rank} is outside a world of {world_size}")
-    if world_size > slots_per_step:
-        raise PlanError(
-            f"{world_size} ranks, but the plan's steps have {slots_per_step} slots: make the plan"
-            f" with --slots {world_size} or more"
-        )
-    return range(rank, slots_per_step, world_size)

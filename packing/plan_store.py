@@ -15,6 +15,7 @@ from typing import Any, Final
 import lance
 import pyarrow as pa
 
+from catalog.selection import store_selection
 from lake.errors import LakeError
 from lake.insert import insert_new
 from lake.store import Lake
@@ -38,7 +39,7 @@ class PlanEntry:
 
 
 def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
-    """Save a plan; saving the same plan again changes nothing.
+    """Save a plan and the selection it was made from; saving it again changes nothing.
 
     Args:
         lake: the lake it was made from, not pinned.
@@ -61,6 +62,8 @@ def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
         with lake.errors_named(f"save plan {name}"):
             _write(lake, getattr(plan, table), f"{lake.uri}/{location}/{table}.lance")
     _tag(lake, plan.header)
+    if plan.selection is not None:
+        store_selection(lake, plan.selection, named=False)
     row = {
         "plan_hash": plan.plan_hash,
         "name": name,

@@ -1,8 +1,7 @@
 """The choices that, with the data, decide a plan to the last byte."""
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +79,3 @@ class PlanSettings:
     def cost_units(self, tokens: Int64s, sum_sq: Int64s) -> Int64s:
         """Cost of packs in integer units, 6 d_model times the cost; int64 [P] from int64 [P]."""
         return tokens * np.int64(6 * self.d_model) + sum_sq
-
-    def to_json(self) -> str:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Inverse of `to_json`."""
-        return cls(**json.loads(text))

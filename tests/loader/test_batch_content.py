@@ -99,16 +99,16 @@ def test_every_row_of_the_plan_comes_once_in_order(
 
 def test_prefix_tokens(planned: Plan, batches: list[NumpyBatch], episodes: list[Episode]) -> None:
     layout = planned.header.layout
-    texts = planned.text_tokens()
+    token_ids = planned.texts["token_ids"].to_pylist()
     for batch in batches:
         at = 0
         spans = spans_of(planned, batch)
         for number, span in enumerate(spans):
             pictures = list(pictures_of(planned, episodes[span["episode"]], span))
             observed = len(range(span["start"], span["stop"], span["stride"]))
-            text = texts[span["text"]][1]
+            text = token_ids[span["text"]]
             ids = [3] * (len(pictures) * layout.image_tokens)
-            ids += text.tolist()
+            ids += text
             ids += [4] * (observed * layout.state_tokens)
             kinds = [Modality.IMAGE] * (len(pictures) * layout.image_tokens)
             kinds += [Modality.TEXT] * len(text)

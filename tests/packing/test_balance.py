@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packing.balance import balance, enough_window_steps, max_over_mean
-from packing.errors import PlanError
 from packing.packs import Packing
-from packing.plan import rank_slots
 from tests.packing.synthetic import lognormal_lengths
 
 
@@ -76,21 +74,3 @@ def test_max_over_mean_by_hand() -> None:
     # Three ranks: slots 0 and 3, 1, 2.
     assert max_over_mean(cost, 4, 3) == pytest.approx((5 + 20) / (10 / 3 + 40 / 3))
     assert max_over_mean(np.zeros(0, np.int64), 4, 2) == 1.0
-
-
-@given(st.integers(1, 70), st.data())
-def test_rank_slices_partition_the_slots_for_every_world_size(
-    slots: int, data: st.DataObject
-) -> None:
-    world = data.draw(st.integers(1, slots))
-    taken = [slot for rank in range(world) for slot in rank_slots(slots, rank, world)]
-    assert sorted(taken) == list(range(slots))
-
-
-@pytest.mark.parametrize(
-    ("rank", "world", "match"),
-    [(0, 5, "5 ranks, but.*4 slots.*--slots 5"), (4, 4, "rank 4"), (-1, 2, "rank -1")],
-)
-def test_impossible_worlds_are_refused(rank: int, world: int, match: str) -> None:
-    with pytest.raises(PlanError, match=match):
-        rank_slots(4, rank, world)

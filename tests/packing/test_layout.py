@@ -33,10 +33,8 @@ def test_layout_that_counts_nothing() -> None:
         TokenLayout(image_tokens=0, state_tokens=0, action_tokens=0)
 
 
-def test_json_round_trip_and_partial_json() -> None:
-    layout = TokenLayout(name="mine", image_tokens=64)
-    assert TokenLayout.from_json(layout.to_json()) == layout
-    assert TokenLayout.from_json('{"image_tokens": 64}').image_tokens == 64
+def test_a_layout_written_by_hand() -> None:
+    assert TokenLayout.from_json('{"image_tokens": 64}') == TokenLayout(image_tokens=64)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"pixels": 1}', '{"image_tokens": "many"}'])

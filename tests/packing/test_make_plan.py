@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from catalog import freeze_selection
+from catalog import freeze_selection, load_selection
 from lake import Episode, FeatureSpec, Lake, Spec, read_signals, visible_episodes
 from lake.errors import HeadraceError
 from packing.errors import PackingError, PlanError
 from packing.layout import TokenLayout
 from packing.make_plan import READ_TABLES, make_plan
 from packing.plan import Plan, PlanHeader
+from packing.plan_store import save_plan
 from packing.spans import EpisodeSteps, SpanLimits, SpanSet
 from packing.tokenizer import Utf8Bytes
 from packing.trajectory_spans import TrajectorySpans
@@ -142,6 +143,18 @@ def test_episodes_by_selection_name_condition_ids_or_all(ten: Lake) -> None:
     assert set(plans[0].header.versions) == set(READ_TABLES)
 
 
+def test_planning_writes_nothing_and_saving_keeps_the_selection(ten: Lake) -> None:
+    before = ten.versions()
+    plan = plan_of(ten, "success and num_steps > 1")
+    ten.refresh()
+    assert ten.versions() == before
+    save_plan(ten, plan, "mix")
+    assert plan.header.selection_hash
+    kept = load_selection(ten, plan.header.selection_hash)
+    assert kept.episode_ids == tuple(plan.episodes["episode_id"].to_pylist())
+    assert "num_steps > 1" in kept.sql
+
+
 def test_a_plan_is_of_the_versions_of_its_selection(
     ten: Lake, write: Write, make_episode: Callable[..., Episode]
 ) -> None:
@@ -200,13 +213,6 @@ def test_header_of_another_layout_or_no_header(ten: Lake) -> None:
     for text in ("", "[]", "{}", json.dumps({**raw, "extra": 1}), json.dumps({**raw, "shape": 0})):
         with pytest.raises(PlanError, match="header cannot be read"):
             PlanHeader.from_json(text)
-
-
-def test_steps_are_slices(ten: Lake) -> None:
-    plan = plan_of(ten)
-    assert plan.steps(1, 3)["step"].to_pylist() == [1] * 3 + [2] * 3
-    with pytest.raises(PlanError, match="outside"):
-        plan.steps(0, plan.num_steps + 1)
 
 
 @pytest.mark.parametrize(
