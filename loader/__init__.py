@@ -4,6 +4,7 @@ Names are imported on first use, so that `import loader` costs nothing and needs
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,4 +42,14 @@ _HOMES = {
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name means
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ImportError as error:
+        for package in ("lake", "catalog", "packing"):
+            file = getattr(sys.modules.get(package), "__file__", None)
+            if file and not file.startswith(__file__.removesuffix("loader/__init__.py")):
+                raise ImportError(
+                    f"{file} hides Headrace's package {package!r}: run from another folder, or with"
+                    " `python -P`, or rename it"
+                ) from error
+        raise

@@ -43,7 +43,8 @@ class PackLoader:
     bit.
 
     The position moves when the last pack of a step is handed out, so a state saved after an
-    optimizer step resumes at the next one. Starting a new iteration ends the one before.
+    optimizer step resumes at the next one. Starting a new iteration ends the one before and goes on
+    at `next_step`; at the plan's end it yields nothing (more passes: a plan of more epochs).
 
     Args:
         lake: a lake, or its URI.

@@ -27,7 +27,6 @@ class Filled:
 
     place: Place
     buffer: Buffer
-    nbytes: int
     spans: int
     steps: int
 
@@ -94,7 +93,6 @@ def _fill(
     return Filled(
         place=coming.row.place,
         buffer=buffer,
-        nbytes=frame.nbytes,
         spans=len(coming.row),
         steps=int(coming.row.observed.sum()),
     )

@@ -44,8 +44,12 @@ class PackDataset(IterableDataset[PackedBatch[torch.Tensor]]):
 
     Use it with `DataLoader(dataset, batch_size=None)`: every item is a whole batch. It follows the
     contract of torchdata's `StatefulDataLoader` (`state_dict`, `load_state_dict`). Decoding has
-    its own process, so `num_workers=0` is right; 1 works, more would each stream the whole plan
-    and are refused.
+    its own process, so `num_workers=0` is right. With 1 the position lives in torch's worker: take
+    it from `StatefulDataLoader.state_dict()`; this object's does not move. More would each stream
+    the whole plan and are refused.
+
+    Raises:
+        LoaderError: the loader gives numpy arrays; or, when iterated, there are several workers.
     """
 
     def __init__(self, loader: "PackLoader") -> None:

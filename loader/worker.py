@@ -7,6 +7,7 @@ consumer is gone. Messages out: `{"batch": ...}` (with a memfd the first time a 
 numbers.
 """
 
+import faulthandler
 import os
 import signal
 import socket
@@ -34,6 +35,7 @@ _PARENT_CHECK_S = 2.0
 
 def main() -> None:
     """Serve one job on the socket whose descriptor is the first argument."""
+    faulthandler.enable()  # a crash in C code says where
     # An interrupt at the keyboard reaches the whole group; the consumer decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))

@@ -90,6 +90,71 @@ def test_a_killed_worker_is_named(scene: Lake, plan: Plan) -> None:
     assert len(resumed) == plan.packs.num_rows - state["next_step"] * 3
 
 
+def test_a_crash_is_told_with_what_the_worker_wrote(
+    scene: Lake, plan: Plan, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = children_of(os.getpid())
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
+        stream = iter(loader)
+        next(stream)
+        (worker,) = set(children_of(os.getpid())) - set(before)
+        os.kill(worker, signal.SIGSEGV)
+        with pytest.raises(WorkerDiedError, match=r"signal 11.*Fatal Python error: Segmentation"):
+            list(stream)
+    assert "loader/worker.py" in capfd.readouterr().err
+
+
+def test_a_worker_that_cannot_start_is_told_with_its_last_words(
+    scene: Lake,
+    plan: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    open_fds: Callable[[], int],
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module named lance >&2\nexit 3\n")
+    broken.chmod(0o755)
+    fds = open_fds()
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(WorkerDiedError, match=r"exit code 3 .*; its last words: no module named"):
+        list(PackLoader(scene, plan, **_NUMPY))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    with pytest.raises(LoaderError, match=r"can be started with .*absent"):
+        list(PackLoader(scene, plan, **_NUMPY))
+    assert open_fds() == fds
+
+
+_FORKING = """
+import os, sys
+from loader import LoaderError, PackLoader
+loader = PackLoader(sys.argv[1], "mix", framework="numpy")
+stream = iter(loader)
+steps = [next(stream).step]
+if (fork := os.fork()) == 0:
+    try:
+        next(stream)
+    except LoaderError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(fork, 0)
+steps += [batch.step for batch in stream]
+print(steps == [step for step in range(loader.num_steps) for _ in range(3)])
+"""
+
+
+def test_a_fork_takes_nothing_from_its_parent_s_iteration(saved: Lake) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING, saved.uri],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    refused, whole = done.stdout.splitlines()
+    assert "iterate over the loader anew" in refused
+    assert whole == "True"
+
+
 _CONSUMER = """
 import sys
 from loader import PackLoader
@@ -149,6 +214,17 @@ def test_folders_of_the_user_named_like_ours_do_no_harm(saved: Lake, tmp_path: P
     )
     assert int(done.stdout) > 0
     assert not done.stderr
+
+
+def test_a_package_of_the_user_that_hides_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "__init__.py").touch()
+    code = f"import sys; sys.path.append({str(_REPOSITORY)!r}); from loader import PackLoader"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"ImportError: {tmp_path}/lake/__init__.py hides Headrace's package")
 
 
 def test_neither_the_worker_nor_the_package_imports_torch() -> None:
