@@ -29,7 +29,7 @@ from ingest.hdf5.files import (
     read_rows,
 )
 from ingest.hdf5.source import Recorded, proposed_spec, read_recorded
-from ingest.hdf5.streams import Stream, distinct_names
+from ingest.hdf5.streams import Stream, broken_streams, distinct_names
 from ingest.natural_order import natural_key
 from ingest.source import (
     EpisodeEntry,
@@ -178,7 +178,8 @@ class AlohaSource:
         fps, findings = self._rate(file, locator)
         stamps = None
         streams = []
-        for name, dataset in datasets_below(file):
+        broken: list[str] = []
+        for name, dataset in datasets_below(file, broken):
             if name in _NOT_PER_STEP:
                 continue
             where = f"{file_name}:/{name}"
@@ -201,7 +202,7 @@ class AlohaSource:
             stamps=stamps,
             files=(file_name,),
             conventions=_CONVENTIONS,
-            findings=tuple(findings),
+            findings=(*findings, *broken_streams(broken, file_name + ":", locator)),
             labels={
                 "embodiment": attribute_text(file.attrs, "embodiment", "robot_type", "robot")
                 or "aloha",

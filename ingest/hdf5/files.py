@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from ingest.source import printable
 
 SUFFIXES = (".hdf5", ".h5")
 _MAGIC = b"\x89HDF\r\n\x1a\n"
+# What h5py raises on damaged bytes, depending on where they lie.
+_H5PY_ERRORS: Final = (KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def is_hdf5_name(path: Path) -> bool:
@@ -96,7 +98,7 @@ def child(group: Any, name: str) -> Any:  # noqa: ANN401  h5py ships no types
         return None
     try:
         return group.get(name)
-    except (KeyError, OSError, RuntimeError):
+    except _H5PY_ERRORS:
         return None
 
 
@@ -108,16 +110,20 @@ def child_names(group: Any) -> list[str]:  # noqa: ANN401
     """
     try:
         return list(group)
-    except (KeyError, OSError, RuntimeError) as error:
+    except _H5PY_ERRORS as error:
         raise SourceError(
             f"{group.file.filename}:{group.name}: cannot be listed: {error}", reason="damaged-file"
         ) from error
 
 
-def datasets_below(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def datasets_below(group: Any, broken: list[str]) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """Every dataset below a group as (path relative to it, dataset), names in stored order.
 
     A group that links lead to again is entered once, so loops of links end.
+
+    Args:
+        group: where to start.
+        broken: gets the paths of links to nothing and of damaged objects.
 
     Raises:
         SourceError: a group is damaged.
@@ -132,13 +138,15 @@ def datasets_below(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
             seen.add(node)
             below = [(f"{path}/{name}".lstrip("/"), name) for name in child_names(node)]
             waiting += [(inside, child(node, name)) for inside, name in reversed(below)]
+        elif node is None:
+            broken.append(printable(path))
 
 
 def _attribute(attributes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
     """An attribute, None where it is missing or of a type that NumPy lacks."""
     try:
         return attributes.get(name)
-    except (KeyError, OSError, RuntimeError, TypeError, ValueError):
+    except _H5PY_ERRORS:
         return None
 
 
@@ -193,16 +201,16 @@ def read_rows(dataset: Any, start: int, stop: int, where: str) -> Any:  # noqa: 
         EpisodeError: the bytes were never written, cannot be read back, or do not fit into memory.
     """
     stream = where.rsplit("/", 1)[-1]
-    # HDF5 would answer with zeros for space that was only reserved.
-    if dataset.size and not dataset.is_virtual and not dataset.id.get_storage_size():
-        raise EpisodeError(
-            f"{where}: {dataset.shape[0]} rows are reserved, none was ever written",
-            reason="never-written",
-            stream=stream,
-        )
     try:
+        # HDF5 would answer with zeros for space that was only reserved.
+        if dataset.size and not dataset.is_virtual and not dataset.id.get_storage_size():
+            raise EpisodeError(
+                f"{where}: {dataset.shape[0]} rows are reserved, none was ever written",
+                reason="never-written",
+                stream=stream,
+            )
         return dataset[start:stop]
-    except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as error:
+    except (*_H5PY_ERRORS, MemoryError) as error:
         raise EpisodeError(
             f"{where}: rows {start}..{stop} cannot be read: {error}",
             reason="damaged-stream",

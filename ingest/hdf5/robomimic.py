@@ -30,7 +30,7 @@ from ingest.hdf5.files import (
     read_rows,
 )
 from ingest.hdf5.source import Recorded, proposed_spec, read_recorded
-from ingest.hdf5.streams import Stream, distinct_names
+from ingest.hdf5.streams import Stream, broken_streams, distinct_names
 from ingest.natural_order import natural_key
 from ingest.source import (
     EpisodeEntry,
@@ -80,7 +80,7 @@ class RobomimicSource:
             raise SourceError(f"{root}: no group /data", reason="no-data-group")
         try:
             groups = [n for n in child_names(self._data) if is_group(child(self._data, n))]
-            self._masks = _read_masks(self._file)
+            self._masks, self._lost_masks = _read_masks(self._file)
         except SourceError:
             self._file.close()
             raise
@@ -92,7 +92,9 @@ class RobomimicSource:
         """`hdf5-libero`, `hdf5-robomimic` (with observations) or `hdf5-robosuite` (raw)."""
         if self._environment.is_libero:
             return "hdf5-libero"
-        has_observations = any("obs" in self._data[name] for name in self._demos.values())
+        has_observations = any(
+            child(child(self._data, name), "obs") is not None for name in self._demos.values()
+        )
         return "hdf5-robomimic" if has_observations else "hdf5-robosuite"
 
     @cached_property
@@ -119,8 +121,8 @@ class RobomimicSource:
         return self._entries
 
     def findings(self) -> Sequence[Finding]:
-        """A declared total that is wrong, and masks that name missing episodes."""
-        return [*self._check_total(), *self._check_masks()]
+        """A declared total that is wrong, masks that name missing episodes or are lost."""
+        return [*self._check_total(), *self._check_masks(), *self._lost_masks]
 
     def read(self, entry: EpisodeEntry) -> EpisodeReading:
         """Read one episode.
@@ -150,13 +152,13 @@ class RobomimicSource:
         fingerprint = file_fingerprint(self.root)
         return [
             EpisodeEntry.of(
-                self, locator, [fingerprint], num_rows(child(self._data[name], "actions"))
+                self, locator, [fingerprint], num_rows(child(child(self._data, name), "actions"))
             )
             for locator, name in self._demos.items()
         ]
 
     def _describe(self, locator: str) -> Recorded:
-        demo = self._data[self._demos[locator]]
+        demo = child(self._data, self._demos[locator])
         num_steps = num_rows(child(demo, "actions"))
         where = f"{printable(self.root.name)}:/data/{locator}"
         if num_steps == 0:
@@ -165,10 +167,11 @@ class RobomimicSource:
                 reason="no-action",
                 stream="action",
             )
-        has_observations = "obs" in demo
+        has_observations = child(demo, "obs") is not None
         streams: list[Stream] = []
         findings = self._check_declared(demo, locator, num_steps)
-        for path, dataset in datasets_below(demo):
+        broken: list[str] = []
+        for path, dataset in datasets_below(demo, broken):
             if path.startswith("next_obs/") and len(dataset.shape or ()) == 4:
                 findings.append(_next_pictures(path, locator))
                 continue
@@ -189,7 +192,7 @@ class RobomimicSource:
             fps=self._options.fps or self._environment.rate_hz,
             files=(printable(self.root.name),),
             conventions=self._environment.conventions,
-            findings=tuple(findings),
+            findings=(*findings, *broken_streams(broken, where, locator)),
             labels={
                 "embodiment": self._environment.robots or "unknown",
                 "task": self._environment.task,
@@ -230,17 +233,12 @@ class RobomimicSource:
         return found
 
 
-def _read_masks(file: Any) -> dict[str, set[str]]:  # noqa: ANN401
-    """Filter name -> the episodes it names.
-
-    Raises:
-        SourceError: a mask cannot be read.
-    """
+def _read_masks(file: Any) -> tuple[dict[str, set[str]], list[Finding]]:  # noqa: ANN401
+    """Filter name -> the episodes it names; and the filters that cannot be read."""
     masks: dict[str, set[str]] = {}
-    group = child(file, "mask")
-    if not is_group(group):
-        return masks
-    for name, dataset in datasets_below(group):
+    lost: dict[str, str] = {}
+    group, broken = child(file, "mask"), list[str]()
+    for name, dataset in datasets_below(group, broken) if is_group(group) else ():
         try:
             if num_rows(dataset) and dataset.dtype.kind in "OS":
                 members = np.ravel(read_rows(dataset, 0, num_rows(dataset), f"mask/{name}"))
@@ -249,8 +247,17 @@ def _read_masks(file: Any) -> dict[str, set[str]]:  # noqa: ANN401
                     for m in members
                 }
         except (EpisodeError, TypeError) as error:
-            raise SourceError(f"{file.filename}: {error}", reason="damaged-file") from error
-    return masks
+            lost[name] = str(error)
+    lost |= dict.fromkeys(broken, "leads to nothing, or to damaged bytes")
+    return masks, [
+        Finding(
+            severity="error",
+            reason="lost-mask",
+            where=f"mask/{name}",
+            detail=f"{why}; episodes go in without this tag",
+        )
+        for name, why in lost.items()
+    ]
 
 
 def _stream_name(path: str) -> str:

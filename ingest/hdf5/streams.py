@@ -70,6 +70,21 @@ def distinct_names(streams: Iterable[Stream]) -> tuple[Stream, ...]:
     return tuple(named)
 
 
+def broken_streams(paths: Iterable[str], where: str, locator: str) -> list[Finding]:
+    """What is said of the paths of an episode that `datasets_below` could not open."""
+    return [
+        Finding(
+            severity="error",
+            reason="broken-link",
+            where=f"{where}/{path}",
+            detail="leads to nothing, or to damaged bytes; the episode goes in without it",
+            episode=locator,
+            stream=path,
+        )
+        for path in paths
+    ]
+
+
 def read_streams(
     streams: Sequence[Stream],
     num_steps: int,

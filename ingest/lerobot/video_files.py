@@ -3,6 +3,7 @@
 One file per camera stays open, since episodes are read in order and a file serves many of them.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -45,10 +46,20 @@ class VideoFiles:
     def _present(self) -> dict[str, list[PurePosixPath]]:
         """All video files by file name, relative to the root."""
         found: dict[str, list[PurePosixPath]] = {}
-        for path in sorted(self._root.rglob("*")):
-            if path.suffix.lower() in _SUFFIXES and path.is_file():
-                relative = PurePosixPath(path.relative_to(self._root).as_posix())
-                found.setdefault(relative.name, []).append(relative)
+        met: set[str] = set()
+        # Videos are often moved to another disk and linked: links to folders are followed, once.
+        for folder, subfolders, names in os.walk(self._root, followlinks=True):
+            subfolders.sort()
+            place = os.path.realpath(folder)
+            if place in met:
+                subfolders.clear()
+                continue
+            met.add(place)
+            for name in sorted(names):
+                path = Path(folder, name)
+                if path.suffix.lower() in _SUFFIXES and path.is_file():
+                    relative = PurePosixPath(path.relative_to(self._root).as_posix())
+                    found.setdefault(name, []).append(relative)
         return found
 
     def find(self, key: str, declared: str) -> str | None:

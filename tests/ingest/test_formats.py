@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,38 @@ def test_unknown_content_names_what_was_looked_for(tmp_path: Path, name: str) ->
         assert "meta/info.json" in str(raised.value)
 
 
+def test_each_place_is_found_once_whatever_links_lead_there(tmp_path: Path) -> None:
+    outside = write_v2(tmp_path / "outside", cameras=())
+    root = tmp_path / "root"
+    write_v2(root / "set_1", cameras=())
+    (root / "again").symlink_to("set_1")
+    (root / "here").symlink_to(".")
+    (root / "up").symlink_to("..")
+    (root / "itself").symlink_to("itself")
+    (root / "elsewhere").symlink_to(outside)
+    discovery = discover(root)
+    found = [source.path.resolve() for source in discovery.sources]
+    assert sorted(found) == sorted([outside.resolve(), (root / "set_1").resolve()])
+    assert discovery.unrecognised == (root / "itself",)
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_v2(tmp_path / "set_1", cameras=())
+    (tmp_path / "locked").mkdir()
+    listed = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UnknownFormatError, match=r"locked: cannot be listed \(Permission denied\)"):
+        discover(tmp_path)
+
+
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
 def test_detection_never_raises_on_foreign_input(tmp_path: Path, known: object) -> None:
     for name, data in {"a": b"", "b": b"\x89HDF\r\n\x1a\n", "c": b"PAR1", "d": b"{}"}.items():
@@ -75,3 +108,8 @@ def test_natural_order() -> None:
         "demo_2",
         "demo_10",
     ]
+
+
+def test_natural_order_of_foreign_digits_and_long_numbers() -> None:
+    names = ["demo²", "demo٣", "demo10", "demo9", "demo" + "9" * 5000]
+    assert sorted(names, key=natural_key)[:2] == ["demo9", "demo10"]

@@ -4,7 +4,7 @@ import lance
 import pytest
 
 from ingest.lake_doctor import check_lake
-from lake import EpisodeWriter, Lake, create_lake, open_lake
+from lake import EpisodeWriter, Lake, QuarantineEntry, create_lake, open_lake
 from tests.episodes import make_episode
 from tests.ingest.lerobot_data import reasons
 
@@ -78,3 +78,25 @@ def test_flipped_bytes_are_found_and_the_others_still_verified(lake: Lake) -> No
     assert [f.reason for f in findings] == ["corrupt-data"]
     assert findings[0].episode == make_episode(3).episode_id
     assert "checksum" in findings[0].detail
+
+
+@pytest.mark.parametrize("table", ["episodes", "stats", "specs", "quarantine"])
+def test_a_table_cut_short_is_named_and_hides_no_other(lake: Lake, table: str) -> None:
+    with EpisodeWriter(lake) as writer:
+        writer.refuse(QuarantineEntry(source="s", episode="e", stream="", reason="r", detail="d"))
+    for path in Path(lake.table_uri(table)).glob("data/*.lance"):
+        path.write_bytes(path.read_bytes()[:40])
+    findings = [f for f in check_lake(open_lake(lake.uri)) if f.where == table]
+    assert reasons(findings) == {"unreadable-table"}
+    [finding] = findings
+    assert finding.severity == "error"
+
+
+def test_a_changed_fact_is_found(lake: Lake) -> None:
+    # What flips a byte on disk, a direct update does as well.
+    lance.dataset(lake.table_uri("trajectories")).update(
+        {"embodiment": "'another'"}, where="episode_id LIKE '%3'"
+    )
+    findings = check_lake(open_lake(lake.uri))
+    assert findings
+    assert all("facts do not match" in finding.detail for finding in findings)
