@@ -99,7 +99,7 @@ def main() -> None:
         # Typer makes an exit of a Ctrl-C, without a word.
         if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
             raise
-        _say("stopped; what was committed stays, and the same command starts again from there")
+        _say("stopped; what was committed stays")
         sys.exit(_INTERRUPTED)
 
 

@@ -68,14 +68,15 @@ def load(
 
 
 def _progress(*, hidden: bool) -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} training steps"),
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=hidden,
+        console=console,
+        disable=hidden or not console.is_terminal,
     )
 
 

@@ -176,9 +176,9 @@ def pack(
             action=_alternatives(action),
             cameras=camera,
         )
+        if picture is not None:
+            draw_plan(plan, picture)  # first: a picture that fails leaves no plan behind
         entry = save_plan(opened, plan, name)
-    if picture is not None:
-        draw_plan(plan, picture)
     if as_json:
         print_plan_json(entry, plan.header)
         return
@@ -235,7 +235,8 @@ def _advise(plan: "Plan") -> None:
     padding = 1.0 - (1.0 - header.quality.padding) * rows / filled
     if padding > _PADDING_WORTH_ADVICE and header.certificate.packs > 1:
         best = suggest_budgets(source_spans(plan).tokens, header.budget_tokens, seed=header.seed)
-        better = [s for s in best if s.padding < padding / 2]
+        others = [s for s in best if s.budget_tokens != header.budget_tokens]
+        better = [s for s in others if s.padding < padding / 2]
         if better:
             budgets = ", ".join(f"{s.budget_tokens} ({s.padding:.2%})" for s in better)
             typer.echo(f"packs pad {padding:.2%}; --budget-tokens that fit these spans: {budgets}")

@@ -30,6 +30,12 @@ class DemoError(HeadraceError):
     """The demo cannot start, or one of its commands failed."""
 
 
+class DemoStoppedError(DemoError):
+    """The user stopped it."""
+
+    exit_code = 130  # 128 + SIGINT, as shells have it
+
+
 def run_demo(out: Path, *, size: DemoSize, seed: int, recordings: Sequence[Path]) -> None:
     """Run all stages, printing every command before its output.
 
@@ -41,7 +47,7 @@ def run_demo(out: Path, *, size: DemoSize, seed: int, recordings: Sequence[Path]
 
     Raises:
         DemoError: a package that it needs is absent, `out` is a folder of something else, or a
-            command failed.
+            command failed or was stopped.
     """
     console = Console(highlight=False)
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
@@ -98,12 +104,15 @@ def _run_stage(console: Console, stage: Stage, number: str) -> None:
         soft_wrap=True,
     )
     begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.cli", *stage.arguments],
-        check=False,
-        # Contended threads slow torch down many times over on a small machine.
-        env={"OMP_NUM_THREADS": "1", **os.environ},
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tools.cli", *stage.arguments],
+            check=False,
+            # Contended threads slow torch down many times over on a small machine.
+            env={"OMP_NUM_THREADS": "1", **os.environ},
+        )
+    except KeyboardInterrupt as error:
+        raise DemoStoppedError("the demo, given again, starts from the beginning") from error
     if done.returncode:
         raise DemoError(
             f"the command above ended with exit code {done.returncode}; the demo stops here"

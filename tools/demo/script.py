@@ -74,7 +74,7 @@ def stages(
     lake, recorded, run = str(out / "demo.lake"), out / "recordings", out / "run"
     episodes = size.episodes if cameras else _BLIND_EPISODES_FACTOR * size.episodes
     tokens = ("--image-tokens", "1") if cameras else _BLIND_LAYOUT
-    seen = "the instruction, a state" + (", its pictures" if cameras else "")
+    seen = "the instruction" + (", a state and its pictures" if cameras else " and a state")
     others = [str(path) for path in recordings]
     return [
         Stage(
@@ -114,7 +114,7 @@ def stages(
         Stage(
             title="Plan every training step",
             why=(
-                f"Every span is a window: {seen} and {_HORIZON} actions. The plan is data: hashed,"
+                f"Every span is a window: {seen}, and {_HORIZON} actions. The plan is data: hashed,"
                 " certified, the same for one process or several."
             ),
             arguments=(
