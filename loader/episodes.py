@@ -1,6 +1,6 @@
 """What a batch needs to know of an episode besides its pictures: signals, and where frames lie."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,7 +89,8 @@ class EpisodeData:
 class EpisodeCache:
     """Episodes read for the plan, the least recently used ones dropped beyond `limit_bytes`.
 
-    What a caller still holds stays alive; the limit bounds what is kept for later.
+    Episodes that coming packs hold are not dropped: the caller stops looking ahead when they
+    alone exceed the limit (`full`).
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class EpisodeCache:
         self._metrics = metrics
         self._held: OrderedDict[int, EpisodeData] = OrderedDict()
         self._bytes = 0
+        self._holders: Counter[int] = Counter()  # episode -> coming packs that hold it
+        self._holders_bytes = 0
         header = rows.plan.header
         self._state_size = max((spec.state_size for spec in header.specs), default=0)
         self._action_size = max((spec.action_size for spec in header.specs), default=0)
@@ -122,10 +125,34 @@ class EpisodeCache:
         for episode in wanted:
             self._held.move_to_end(episode)
             found[episode] = self._held[episode]
-        while self._bytes > self._limit and len(self._held) > len(wanted):
+        # Packs leave in the order in which they came, so behind a held episode all are held.
+        while (
+            self._bytes > self._limit
+            and len(self._held) > len(wanted)
+            and next(iter(self._held)) not in self._holders
+        ):
             _, dropped = self._held.popitem(last=False)
             self._bytes -= dropped.nbytes
         return found
+
+    @property
+    def full(self) -> bool:
+        """Whether the episodes that coming packs hold exceed the limit."""
+        return self._holders_bytes > self._limit
+
+    def hold(self, episodes: Mapping[int, EpisodeData]) -> None:
+        """A coming pack has these episodes."""
+        for episode, data in episodes.items():
+            self._holders_bytes += 0 if episode in self._holders else data.nbytes
+            self._holders[episode] += 1
+
+    def let_go(self, episodes: Mapping[int, EpisodeData]) -> None:
+        """The pack that has held these episodes longest is done with them."""
+        for episode, data in episodes.items():
+            self._holders[episode] -= 1
+            if not self._holders[episode]:
+                del self._holders[episode]
+                self._holders_bytes -= data.nbytes
 
     def _read(self, episodes: Sequence[int]) -> None:
         addresses = [int(self._rows.address[episode]) for episode in episodes]

@@ -58,7 +58,7 @@ class FetchLimits:
     Attributes:
         packet_bytes: packets of a window; a single pack may exceed it.
         kept_frame_bytes: decoded frames kept for coming packs.
-        episode_bytes: signals and indexes of episodes kept for later.
+        episode_bytes: signals and indexes of the episodes of coming packs and of earlier ones.
     """
 
     packet_bytes: int
@@ -111,6 +111,7 @@ class Fetcher:
         while (
             len(self._coming) < WINDOW_PACKS + self._look_ahead
             and self._coming_images < _MOST_LOOK_AHEAD_IMAGES
+            and not self._cache.full
         ) or not self._coming:
             block = next(blocks, None)
             if block is None:
@@ -119,6 +120,7 @@ class Fetcher:
             episodes = self._cache.load(e for row in rows for e in row.episode.tolist())
             for row in rows:
                 ours = {episode: episodes[episode] for episode in row.episode.tolist()}
+                self._cache.hold(ours)
                 table = image_table(row, ours)
                 self._reuse.enter(table)
                 self._coming.append(ComingPack(row=row, episodes=ours, images=table))
@@ -134,6 +136,7 @@ class Fetcher:
             held = 0
             while self._coming and len(planned) < WINDOW_PACKS and held < self._limits.packet_bytes:
                 coming = self._coming.popleft()
+                self._cache.let_go(coming.episodes)
                 self._coming_images -= len(coming.images)
                 pictures = self._reuse.plan(coming.images)
                 runs = [
