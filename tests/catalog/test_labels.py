@@ -127,3 +127,14 @@ def test_labels_set_at_once_are_all_kept(small_lake: Lake) -> None:
             "pour",
             ["t"],
         )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"quality": float("nan")}, {"quality": float("inf")}, {"task": "\udcff"}],
+)
+def test_what_no_label_can_mean_is_refused(small_lake: Lake, change: dict[str, Any]) -> None:
+    before = labels(small_lake)
+    with pytest.raises(LabelError, match=f"label {next(iter(change))}: "):
+        set_labels(small_lake, ids(small_lake), **change)
+    assert labels(small_lake) == before

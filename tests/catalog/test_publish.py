@@ -85,3 +85,38 @@ def test_litter_needs_no_age_and_a_foreign_file_stays(tmp_path: Path) -> None:
     remove_litter(tmp_path)
     remove_litter(tmp_path / "not-there")
     assert [path.name for path in tmp_path.iterdir()] == ["catalog.duckdb.mine"]
+
+
+def test_another_users_folder_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / ".catalog-refresh-theirs"
+    theirs.mkdir(mode=0o700)
+    opened = os.open
+
+    def refuse(path: object, flags: int, *rest: int) -> int:
+        if path == theirs:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *rest)  # type: ignore[arg-type]  # as os.open takes it
+
+    monkeypatch.setattr(os, "open", refuse)
+    remove_litter(tmp_path)
+    assert theirs.exists()
+
+
+def test_a_folder_taken_for_litter_before_its_lock_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+    taken: list[Path] = []
+
+    def take(path: Path, flags: int) -> int:
+        if not taken:
+            taken.append(path)
+            path.rmdir()
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", take)
+    with workspace(tmp_path) as work:
+        assert work.is_dir()
+    assert taken != [work]

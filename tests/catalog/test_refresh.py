@@ -10,6 +10,7 @@ import pytest
 
 from catalog import Catalog, CatalogError, catalog_path, refresh_catalog
 from lake import Episode, Lake
+from lake.errors import LakeError
 from tests.catalog.views import contents, rebuilt_contents, write
 
 MakeEpisode = Callable[..., Episode]
@@ -159,3 +160,10 @@ def test_a_file_replaced_while_it_is_copied_does_no_harm(
     assert refresh_catalog(small_lake).changed == (attempts == 1)
     with Catalog(small_lake, refresh=False) as catalog:
         assert contents(catalog) == rebuilt_contents(small_lake, tmp_path / "again.duckdb")
+
+
+def test_a_damaged_lake_is_named_as_such(small_lake: Lake) -> None:
+    for path in Path(small_lake.table_uri("episodes")).glob("data/*.lance"):
+        path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(LakeError, match=r"read episodes for the catalog: .*LanceError"):
+        refresh_catalog(small_lake)

@@ -275,7 +275,7 @@ def test_lineage_leads_from_evaluation_to_source_files(
             ("runs", {"seed": 7}),
             ("evaluations", {"seeds": [1, 2]}),
         ):
-            answer = catalog.query(f"FROM {table} WHERE detail IS NOT NULL")  # noqa: S608
+            answer = catalog.query(f"FROM {table} WHERE detail IS NOT NULL")
             assert answer.column_names[-1] == "detail"
             assert json.loads(answer["detail"][0].as_py()) == document
         assert catalog.query("SELECT seed, learning_rate FROM runs").to_pylist() == [

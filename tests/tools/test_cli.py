@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import typer
+
+from tools import cli
 
 
 def _run(
@@ -78,3 +81,20 @@ def test_commands_load_nothing_heavy_before_they_run(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_lake: str) -> None:
+        raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command()(interrupted)
+    monkeypatch.setattr(sys, "argv", ["headrace", "robots.lake"])
+    monkeypatch.setattr(cli, "build_app", lambda: app)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("headrace: stopped; ")

@@ -156,3 +156,26 @@ def test_a_row_wider_than_the_terminal_stands_upright(
     assert sum("column_" in line for line in lines) == 6
     tabular.print_rows(pa.table({"a": [1], "long": [list(range(20))]}))
     assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 20]" in capsys.readouterr().out
+
+
+def test_names_in_brackets_are_printed_as_they_are(run: Run, uri: str) -> None:
+    result = run("sql", uri, "SELECT '[red]x[/b]' AS \"[/b]\"")
+    assert "[/b]" in result.stdout
+    assert "[red]x[/b]" in result.stdout
+
+
+def test_a_long_document_is_cut_for_people_only(run: Run, uri: str) -> None:
+    query = "SELECT repeat('x', 1000) AS document"
+    assert "x... 1000 characters" in run("sql", uri, query).stdout
+    assert json.loads(run("sql", uri, query, "--json").stdout) == [{"document": "x" * 1000}]
+
+
+def test_a_label_given_twice_is_refused(run: Run, uri: str) -> None:
+    with pytest.raises(LabelError, match="split is given twice"):
+        run("label", uri, "true", "split=a", "split=b")
+
+
+def test_bytes_that_are_no_text_are_refused(run: Run, uri: str) -> None:
+    for command in ("sql", "label"):
+        with pytest.raises(CatalogError, match="not Unicode"):
+            run(command, uri, "\udcff", *(["split=a"] if command == "label" else []))

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,13 @@ def test_json_lines(root: Path) -> None:
         root / "meta/tasks.jsonl", [{"task_index": 1, "task": ""}, {"task_index": 0, "task": "x"}]
     )
     assert read_tasks(root)[0] == {1: "", 0: "x"}
+
+
+def test_json_text_may_hold_any_line_separator_of_unicode(root: Path) -> None:
+    text = "pick\u2028place\u0085home"
+    line = json.dumps({"task_index": 0, "task": text}, ensure_ascii=False)
+    (root / "meta/tasks.jsonl").write_text(line + "\r\n", encoding="utf-8", newline="")
+    assert read_tasks(root) == ({0: text}, [])
 
 
 def test_bad_rows_are_told_and_the_others_used(root: Path) -> None:

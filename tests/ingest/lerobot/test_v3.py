@@ -320,3 +320,24 @@ def test_a_flat_layout_by_its_own_template(root: Path) -> None:
     edit_info(root, lambda info: info.update(data_path="data/part-{file_index:05d}.parquet"))
     check_sound(root)
     assert open_source(root).findings() == []
+
+
+def test_numbers_that_pandas_made_floats(root: Path) -> None:
+    def to_floats(table: pa.Table) -> pa.Table:
+        whole = [f.name for f in table.schema if pa.types.is_integer(f.type)]
+        for name in whole:
+            table = replace_column(table, name, table[name].cast(pa.float64()))
+        return table
+
+    before = [reading.episode.content_sha256() for reading in read_all(root)]
+    edit_rows(root / V3_EPISODES, to_floats)
+    assert [reading.episode.content_sha256() for reading in read_all(root)] == before
+
+
+def test_videos_on_another_disk(root: Path, tmp_path: Path) -> None:
+    (root / "videos").rename(tmp_path / "elsewhere")
+    (root / "videos").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(root)
+    source = open_source(root)
+    assert "camera-without-files" not in reasons(source.findings())
+    assert all(reading.episode.cameras for reading in read_all(root))
