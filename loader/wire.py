@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.batch import ARRAY_FIELDS, SCALAR_FIELDS, NumpyBatch, PackedBatch, dtype_name
+from loader.batch import ARRAY_FIELDS, SCALAR_FIELDS, NumpyBatch, PackedBatch
 from loader.errors import BatchError
 
 _MAGIC: Final = b"HRPB"
@@ -105,21 +105,6 @@ class Frame:
         if stop > len(buffer) or any(min(place.shape) < 0 for place in places):
             raise BatchError(f"a batch of {nbytes} bytes was cut to {len(buffer)}")
         return cls(scalars=scalars, places=places, header=header, nbytes=nbytes)
-
-
-def frame_of(batch: NumpyBatch) -> Frame:
-    """The layout of a whole batch."""
-    arrays = {name: (dtype_name(a), tuple(a.shape)) for name, a in batch.arrays()}
-    return Frame.plan(batch.scalars(), arrays)
-
-
-def write_batch(batch: NumpyBatch, buffer: NDArray[np.uint8]) -> int:
-    """Copy a batch into a buffer; returns the bytes used."""
-    frame = frame_of(batch)
-    views = frame.views(buffer)
-    for name, array in batch.arrays():
-        views[name][...] = array
-    return frame.nbytes
 
 
 def read_batch(buffer: NDArray[np.uint8]) -> NumpyBatch:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from lake import CameraVideo, Episode, Lake, create_lake
 from lake.video_encode import encode_frames
 from lake.writer import EpisodeWriter
-from loader.batch import PackedBatch
+from loader.batch import NumpyBatch, PackedBatch, dtype_name
+from loader.wire import Frame
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
@@ -77,6 +78,17 @@ def scene_plan(lake: Lake, *, spans: SpanMaker | None = None, **settings: Any) -
     layout = TokenLayout(image_tokens=4)
     maker = spans or WindowSpans(horizon=5, history=2, history_stride=3)
     return make_plan(lake, spans=maker, **{**chosen, "layout": layout, **settings})
+
+
+def written(batch: NumpyBatch) -> NDArray[np.uint8]:
+    """uint8 [bytes]: the batch in a buffer that it fills exactly."""
+    arrays = {name: (dtype_name(a), tuple(a.shape)) for name, a in batch.arrays()}
+    frame = Frame.plan(batch.scalars(), arrays)
+    buffer = np.full(frame.nbytes, 0xAA, np.uint8)
+    views = frame.views(buffer)
+    for name, array in batch.arrays():
+        views[name][...] = array
+    return buffer
 
 
 def digest(batch: PackedBatch[Any]) -> str:

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -12,9 +11,8 @@ from lake import Lake
 from loader import LoaderError, PackDataset, PackLoader, torch_face
 from loader.batch import NumpyBatch
 from loader.torch_face import torch_batch
-from loader.wire import frame_of, write_batch
 from packing.plan import Plan
-from tests.loader.scenes import digest
+from tests.loader.scenes import digest, written
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +22,7 @@ def batch(scene: Lake, plan: Plan) -> NumpyBatch:
 
 
 def test_tensors_share_the_buffer_s_memory(batch: NumpyBatch) -> None:
-    buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
-    write_batch(batch, buffer)
+    buffer = written(batch)
     tensors = torch_batch(buffer)
     assert digest(tensors) == digest(batch)
     begin = buffer.ctypes.data
@@ -38,8 +35,7 @@ def test_tensors_share_the_buffer_s_memory(batch: NumpyBatch) -> None:
 
 
 def test_dtypes_are_torch_s(batch: NumpyBatch) -> None:
-    buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
-    write_batch(batch, buffer)
+    buffer = written(batch)
     tensors = torch_batch(buffer)
     assert tensors.cu_seqlens.dtype == torch.int32
     assert tensors.action_dim_mask.dtype == torch.bool

@@ -9,9 +9,9 @@ from lake import Lake
 from loader import PackLoader
 from loader.batch import NumpyBatch
 from loader.errors import BatchError
-from loader.wire import Frame, frame_of, read_batch, write_batch
+from loader.wire import Frame, read_batch
 from packing.plan import Plan
-from tests.loader.scenes import digest
+from tests.loader.scenes import digest, written
 
 _DTYPES = ["int64", "int32", "int16", "uint8", "bool", "float32"]
 
@@ -23,16 +23,13 @@ def batch(scene: Lake, plan: Plan) -> NumpyBatch:
 
 
 def test_a_batch_is_the_same_after_the_buffer(batch: NumpyBatch) -> None:
-    buffer = np.full(frame_of(batch).nbytes, 0xAA, np.uint8)
-    assert write_batch(batch, buffer) == len(buffer)
-    again = read_batch(buffer)
+    again = read_batch(written(batch))
     assert digest(again) == digest(batch)
     assert again.scalars() == batch.scalars()
 
 
 def test_arrays_are_views_of_the_buffer(batch: NumpyBatch) -> None:
-    buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
-    write_batch(batch, buffer)
+    buffer = written(batch)
     assert all(
         np.shares_memory(array, buffer) for _, array in read_batch(buffer).arrays() if array.size
     )
@@ -66,26 +63,26 @@ def test_any_layout_parses_back_aligned_and_without_overlap(
 
 
 def test_every_cut_of_a_buffer_is_refused(batch: NumpyBatch) -> None:
-    buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
-    write_batch(batch, buffer)
-    last = max(place.offset + place.nbytes for place in Frame.parse(buffer).places)
-    for cut in [0, 1, 15, 16, 100, len(frame_of(batch).header), last - 1]:
+    buffer = written(batch)
+    frame = Frame.parse(buffer)
+    last = max(place.offset + place.nbytes for place in frame.places)
+    for cut in [0, 1, 15, 16, 100, len(frame.header), last - 1]:
         with pytest.raises(BatchError):
             read_batch(buffer[:cut].copy())
 
 
 @pytest.mark.parametrize("byte", [0, 4])
 def test_another_magic_or_version_is_refused(batch: NumpyBatch, byte: int) -> None:
-    buffer = np.zeros(frame_of(batch).nbytes, np.uint8)
-    write_batch(batch, buffer)
+    buffer = written(batch)
     buffer[byte] += 1
     with pytest.raises(BatchError, match="layout 1"):
         read_batch(buffer)
 
 
 def test_a_buffer_that_is_too_small_is_refused(batch: NumpyBatch) -> None:
+    buffer = written(batch)
     with pytest.raises(BatchError, match="in a buffer of"):
-        write_batch(batch, np.zeros(frame_of(batch).nbytes - 1, np.uint8))
+        Frame.parse(buffer).views(buffer[:-1])
 
 
 def test_a_frame_of_other_arrays_is_no_batch() -> None:
