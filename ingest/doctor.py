@@ -65,16 +65,7 @@ def _check_source(
             try:
                 findings += read_episode(source, entry).findings
             except EpisodeError as error:
-                findings.append(
-                    Finding(
-                        severity="error",
-                        reason=error.reason,
-                        where=entry.locator,
-                        detail=str(error),
-                        episode=entry.locator,
-                        stream=error.stream,
-                    )
-                )
+                findings.append(Finding.refused(entry.locator, error))
             progress(str(found.path), done, len(entries))
         return [*source.findings(), *findings]
     finally:

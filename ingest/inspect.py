@@ -43,16 +43,7 @@ def inspect_source(source: Source) -> Inspection:
             break
         except EpisodeError as error:
             if not refused:
-                refused.append(
-                    Finding(
-                        severity="error",
-                        reason=error.reason,
-                        where=entry.locator,
-                        detail=str(error),
-                        episode=entry.locator,
-                        stream=error.stream,
-                    )
-                )
+                refused.append(Finding.refused(entry.locator, error))
     return Inspection(
         tree=tuple(file_tree(source.root)),
         episodes=len(entries),

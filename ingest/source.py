@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol, Self
 
 import xxhash
 
-from ingest.errors import IngestError
+from ingest.errors import EpisodeError, IngestError
 from lake.episode import Episode
 from lake.spec import Spec
 
@@ -42,6 +42,18 @@ class Finding:
     detail: str
     episode: str = ""
     stream: str = ""
+
+    @classmethod
+    def refused(cls, locator: str, error: EpisodeError) -> Self:
+        """What is told of an episode that cannot be read."""
+        return cls(
+            severity="error",
+            reason=error.reason,
+            where=locator,
+            detail=str(error),
+            episode=locator,
+            stream=error.stream,
+        )
 
     def __str__(self) -> str:
         """One line: severity, reason, place, sentence."""

@@ -16,7 +16,7 @@ _CLIENT_OPTIONS: Final = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only"),
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "timeout", "user_agent"),
 )
-_PROBED: set[str] = set()
+_PROBED: set[tuple[str, frozenset[tuple[str, str]]]] = set()
 
 
 def is_object_store(uri: str) -> bool:
@@ -37,13 +37,14 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
 
     Lance commits by creating the next manifest only if it is not there. A store that accepts
     the header and overwrites all the same loses acknowledged commits without an error. Proved
-    once per process and URI; local paths need no proof.
+    once per process, URI and options (the endpoint is one); local paths need no proof.
 
     Raises:
         CommitConflictError: the store overwrites.
         LakeError: the store cannot be reached or written.
     """
-    if not is_object_store(uri) or uri in _PROBED:
+    place = (uri, frozenset(storage_options.items()))
+    if not is_object_store(uri) or place in _PROBED:
         return
     try:
         from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - extra `s3`
@@ -73,7 +74,7 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
             f"{uri}: the store ignores If-None-Match, so two writers would overwrite each"
             " other's commits; use a store with conditional writes"
         )
-    _PROBED.add(uri)
+    _PROBED.add(place)
 
 
 def _open_store(uri: str, storage_options: Mapping[str, str]) -> "ObjectStore":

@@ -211,3 +211,16 @@ def test_a_changed_episode_goes_in_beside_the_older_one_and_is_told(
     assert "toy/episode_000001-" in group.first.detail
     lake.refresh()
     assert visible_episodes(lake).num_rows == 3
+
+
+def test_episodes_that_another_ingest_commits_first_are_told(tmp_path: Path, lake: Lake) -> None:
+    root = write_v2(tmp_path / "toy", cameras=())
+
+    def overtake(progress: IngestProgress) -> None:
+        if progress.done == 1:
+            other = ingest_sources([root], create_lake(lake.uri))
+            assert (other.sources[0].written, other.raced) == (2, 0)
+
+    report = ingest_sources([root], lake, progress=overtake)
+    assert (report.sources[0].written, report.raced) == (2, 2)
+    assert visible_episodes(create_lake(lake.uri)).num_rows == 2
