@@ -10,7 +10,7 @@ micro, with micro the rank's how-manieth pack of the step.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 from loader.errors import LoaderError, LoaderStateError
 
@@ -113,8 +113,9 @@ class Cursor:
                 f" {self.plan_hash}: load that plan, or start from step 0"
             )
         next_step = state["next_step"]
-        if not isinstance(next_step, int) or not 0 <= next_step <= self.num_steps:
+        # Checkpoints may give an integer back as one of numpy or torch.
+        if not isinstance(next_step, SupportsIndex) or not 0 <= int(next_step) <= self.num_steps:
             raise LoaderStateError(
                 f"loader state points at step {next_step!r} of {self.num_steps}: it is damaged"
             )
-        return next_step
+        return int(next_step)

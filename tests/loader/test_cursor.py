@@ -1,5 +1,6 @@
 """Steps, slots and positions."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,7 @@ def test_a_state_goes_round() -> None:
     assert cursor.state(3) == {"plan_hash": "abc", "next_step": 3, "layout_version": 1}
     assert cursor.next_step(cursor.state(3)) == 3
     assert _cursor(1, 2).next_step(cursor.state(5)) == 5
+    assert type(cursor.next_step({**cursor.state(3), "next_step": np.int64(3)})) is int
 
 
 @pytest.mark.parametrize(
