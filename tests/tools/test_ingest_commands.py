@@ -68,7 +68,7 @@ def test_several_recordings_of_one_dataset_are_one_line(
     code, out, _ = run("ingest", root.parent, tmp_path / "x.lake", "--dataset", "both")
     assert code == 0
     (line,) = [line for line in out.splitlines() if "both (2 files)" in line]
-    assert [cell.strip() for cell in line.split("│")[3:8]] == ["3", "0", "0", "15", "15"]
+    assert [cell.strip() for cell in line.split("│")[2:7]] == ["3", "0", "0", "15", "15"]
 
 
 def test_quarantine_is_counted_and_the_way_to_see_it_shown(
