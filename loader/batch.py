@@ -100,7 +100,8 @@ class PackedBatch(Generic[A]):
         num_items_in_batch: labels that count (to be all-reduced, as in Hugging Face).
         num_action_items: action values (query x real dimension) with a weight above 0; sum the
             loss over them and divide by the all-reduced count for a global mean.
-        pack, step, slot, epoch, plan_hash: which row of which plan this is.
+        pack, step, slot, epoch, plan_hash: which row of which plan this is; where a rank has no
+            slot left in a step, the batch has no spans, pack -1, and a slot past the plan's.
     """
 
     input_ids: Annotated[A, Axes("int64", "T")]
