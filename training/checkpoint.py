@@ -6,6 +6,7 @@ A checkpoint is a folder `step-00000100` with
     trainer.json           position in the plan, plan hash, lake versions, configuration
     policy.json            sizes and `PolicySpec`: with the next file, all that a rollout needs
     policy.safetensors     the weights a rollout uses (averaged ones where an average is kept)
+    checksums.json         of all of these
 
 It is written beside its final name, synced and renamed; then the file `latest` is replaced. A
 process killed anywhere leaves the checkpoint before it as the latest.
@@ -28,6 +29,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
+from training.checksums import CHECKSUMS, file_checksums, require_checksums
 from training.distributed import Ranks, barrier
 from training.errors import CheckpointError
 from training.trained import Trained
@@ -93,8 +95,11 @@ def save_checkpoint(
         barrier()
     except (OSError, CheckpointException) as error:
         last = latest_checkpoint(folder)
+        free_mib = _free_mib(folder)
+        if ranks.is_first:
+            shutil.rmtree(partial, ignore_errors=True)  # on a full disk it would fill the rest
         raise CheckpointError(
-            f"cannot write the checkpoint {final}: {_first_line(error)};"
+            f"cannot write the checkpoint {final} ({free_mib} MiB were free): {_first_line(error)};"
             f" {f'the last good one is {last}' if last else 'there is none before it'}"
         ) from error
     return final
@@ -109,6 +114,7 @@ def load_checkpoint(path: Path, trained: Trained, ranks: Ranks) -> None:
         CheckpointError: the folder is damaged or of another model.
     """
     progress = read_progress(path)
+    require_checksums(path)
     state = _state(trained, ranks)
     if ranks.rank >= progress.world_size:
         del state[_rng_key(ranks)]
@@ -117,8 +123,8 @@ def load_checkpoint(path: Path, trained: Trained, ranks: Ranks) -> None:
             load_distributed(state, checkpoint_id=path)
     except (OSError, RuntimeError, ValueError, CheckpointException) as error:
         raise CheckpointError(
-            f"cannot load the checkpoint {path}: {_first_line(error)}; delete it and point"
-            f" {path.parent / _LATEST} at an older one, or train with the model it was made with"
+            f"cannot load the checkpoint {path}: {_differences(trained, progress)}"
+            f"{_first_line(error)}; train with the model it was made with, or use another --out"
         ) from error
     set_state_dict(
         trained.model,
@@ -197,6 +203,7 @@ def _write_sidecars(folder: Path, trained: Trained, progress: Progress) -> None:
     weights = trained.ema.weights if trained.ema is not None else trained.model.state_dict()
     on_host = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     _sync(folder / "policy.safetensors", save(on_host))
+    _write(folder / CHECKSUMS, file_checksums(folder))
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> None:
@@ -235,7 +242,8 @@ def _sync_folder(path: Path) -> None:
 def _prune(folder: Path, keep: int) -> None:
     # By age, not by number: after a resume from an older checkpoint, the newest has a lower one.
     by_age = sorted(folder.glob("step-*"), key=lambda path: path.stat().st_mtime_ns)
-    for old in by_age[:-keep]:
+    cut_short = folder.glob(".partial-step-*")  # by kills; another interval does not come by again
+    for old in (*by_age[:-keep], *cut_short):
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -245,6 +253,19 @@ def _quiet_alone() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
+
+
+def _differences(trained: Trained, progress: Progress) -> str:
+    there = progress.config["model"]
+    return "".join(
+        f"model.{name} is {there[name]} there and {value} here; "
+        for name, value in json.loads(json.dumps(asdict(trained.config))).items()
+        if there.get(name, value) != value
+    )
+
+
+def _free_mib(folder: Path) -> int:
+    return shutil.disk_usage(folder if folder.exists() else folder.parent).free >> 20
 
 
 def _first_line(error: BaseException) -> str:

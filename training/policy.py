@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from packing.tokenizer import find_tokenizer
 from training.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
+from training.checksums import require_checksums
 from training.config import ModelConfig
 from training.errors import CheckpointError, ConfigError
 from training.model import PolicyModel
@@ -122,7 +123,7 @@ def load_model(path: Path) -> PolicyModel:
     Raises:
         CheckpointError: there is no usable checkpoint.
     """
-    folder = path if (path / "policy.json").exists() else _latest(path)
+    folder = find_checkpoint(path)
     try:
         raw: dict[str, Any] = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
         if raw["version"] != CHECKPOINT_VERSION:
@@ -130,6 +131,7 @@ def load_model(path: Path) -> PolicyModel:
                 f"{folder} is a checkpoint of version {raw['version']}, this Headrace reads"
                 f" {CHECKPOINT_VERSION}"
             )
+        require_checksums(folder, ("policy.json", "policy.safetensors"))
         config = build(ModelConfig, raw["model"], "model")
         spec = PolicySpec.from_json(json.dumps(raw["spec"]))
         model = PolicyModel(config, spec)
@@ -139,7 +141,14 @@ def load_model(path: Path) -> PolicyModel:
     return model
 
 
-def _latest(path: Path) -> Path:
+def find_checkpoint(path: Path) -> Path:
+    """The folder itself if it is a checkpoint, or the latest checkpoint of a run's folder.
+
+    Raises:
+        CheckpointError: it is neither.
+    """
+    if (path / "policy.json").exists():
+        return path
     latest = latest_checkpoint(path / "checkpoints")
     if latest is None:
         raise CheckpointError(f"{path} is neither a checkpoint nor a run that has one")

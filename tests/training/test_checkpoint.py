@@ -160,6 +160,7 @@ def test_a_full_disk_is_a_named_error(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(CheckpointError, match=r"No space left.*last good one is .*step-00000001"):
         save(tmp_path, trained, 2)
     assert latest_checkpoint(tmp_path) == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-00000001"]
 
 
 def _truncate(path: Path) -> None:
@@ -183,8 +184,8 @@ def _other_version(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_truncate, "cannot load the checkpoint"),
-        (_no_metadata, "cannot load the checkpoint"),
+        (_truncate, r"distcp in .* is not what was written"),
+        (_no_metadata, r"not a whole checkpoint: .*\.metadata"),
         (_no_progress, "is not a checkpoint"),
         (_other_version, "version 99"),
     ],
@@ -205,7 +206,7 @@ def test_another_model_is_a_named_error(tmp_path: Path) -> None:
     advance(trained, 1)
     path = save(tmp_path, trained, 1)
     other = fresh(config=replace(CONFIG, model=replace(TINY, width=48)))
-    with pytest.raises(CheckpointError, match="cannot load the checkpoint"):
+    with pytest.raises(CheckpointError, match=r"model\.width is 32 there and 48 here"):
         load_checkpoint(path, other, RANKS)
 
 
@@ -230,3 +231,29 @@ def test_rollouts_get_the_averaged_weights(tmp_path: Path) -> None:
     assert any(
         not torch.equal(w, model.state_dict()[n]) for n, w in trained.model.state_dict().items()
     )
+
+
+@pytest.mark.parametrize(
+    "name", [".metadata", "__0_0.distcp", "trainer.json", "policy.json", "policy.safetensors"]
+)
+def test_one_wrong_bit_in_any_file_is_found(tmp_path: Path, name: str) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    path = save(tmp_path, trained, 1)
+    data = bytearray((path / name).read_bytes())
+    at = data.rindex(b"1") if name.endswith(".json") else len(data) // 2
+    data[at] ^= 0x04  # leaves JSON that still parses
+    (path / name).write_bytes(data)
+    with pytest.raises(CheckpointError):
+        load_checkpoint(path, fresh(), RANKS)
+    if name.startswith("policy"):
+        with pytest.raises(CheckpointError, match=rf"{name} in .* is not what was written"):
+            load_model(path)
+
+
+def test_what_kills_left_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / ".partial-step-00000007").mkdir()
+    trained = fresh()
+    advance(trained, 1)
+    save(tmp_path, trained, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000001"]
