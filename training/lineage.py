@@ -75,7 +75,6 @@ def _read_run(path: Path, plan_hash: str) -> Run | None:
 
 def _new_run(out: Path, plan_hash: str) -> Run:
     run = Run(run_id=uuid.uuid4().hex, plan_hash=plan_hash)
-    out.mkdir(parents=True, exist_ok=True)
     partial = out / ".partial-run.json"
     partial.write_text(json.dumps(asdict(run)) + "\n", encoding="utf-8")
     partial.replace(out / "run.json")

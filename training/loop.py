@@ -41,6 +41,7 @@ from training.metrics import StepMetrics, peak_flops
 from training.model import PolicyModel
 from training.policy_spec import PolicySpec
 from training.records import Records
+from training.run_folder import run_folder
 from training.schedule import learning_rate
 from training.sigterm import sigterm_flag
 from training.trained import Trained
@@ -71,7 +72,7 @@ class TrainResult:
     @property
     def finished(self) -> bool:
         """False after SIGTERM: the same call goes on from the checkpoint."""
-        return self.steps == self.total_steps
+        return self.steps >= self.total_steps
 
 
 class Sums(NamedTuple):
@@ -116,11 +117,12 @@ def train(
         CheckpointError: a checkpoint cannot be read or written.
         NonFiniteLossError: loss or gradients are NaN or infinite.
         LoaderError: data cannot be read.
+        TrainingError: another training writes into `out`, or the disk is full.
     """
     total_steps = _total_steps(config, plan)
     if config.threads:
         torch.set_num_threads(config.threads)
-    with process_group() as ranks, sigterm_flag() as terminated:
+    with process_group() as ranks, run_folder(out, ranks), sigterm_flag() as terminated:
         run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
         torch.manual_seed(config.seed)
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)

@@ -14,7 +14,8 @@ def save_loss_picture(metrics: Path, picture: Path) -> None:
         picture: PNG to write.
 
     Raises:
-        TrainingError: there are no metrics, or matplotlib is not installed.
+        TrainingError: there are no metrics, matplotlib is not installed, or the picture cannot be
+            written.
     """
     try:
         # The object interface: no global state, no display.
@@ -38,5 +39,8 @@ def save_loss_picture(metrics: Path, picture: Path) -> None:
     rate.plot(steps, [line["lr"] for line in lines], color="tab:gray", linewidth=0.8)
     rate.set_ylabel("learning rate", color="tab:gray")
     partial = picture.with_name(f".partial-{picture.name}")
-    figure.savefig(partial, format="png", dpi=110)
-    partial.replace(picture)
+    try:
+        figure.savefig(partial, format="png", dpi=110)
+        partial.replace(picture)
+    except OSError as error:
+        raise TrainingError(f"cannot write the picture {picture}: {error}") from error

@@ -1,6 +1,7 @@
 """Metrics of a training step, written as JSON lines."""
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,7 +57,7 @@ class MetricsLog:
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         # A killed attempt may have left half a line: it must not swallow the one written next.
-        torn = path.exists() and path.read_bytes()[-1:] not in {b"", b"\n"}
+        torn = path.exists() and _last_byte(path) not in {b"", b"\n"}
         self._file: TextIO = path.open("a", encoding="utf-8")
         if torn:
             self._file.write("\n")
@@ -73,6 +74,12 @@ class MetricsLog:
     def _write(self, line: dict[str, Any]) -> None:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        return file.read(1)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

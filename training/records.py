@@ -1,6 +1,7 @@
 """What an attempt of a run writes beside its checkpoints: metrics and the ledger of spans."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from loader.batch import PackedBatch
 from training.distributed import Ranks, barrier
+from training.errors import TrainingError
 from training.ledger import Consumed, Ledger, next_attempt
 from training.metrics import MetricsLog, StepMetrics
 
@@ -22,6 +24,9 @@ class Records:
         first_step: at which the attempt begins.
         facts: what the attempt runs with (configuration, backend), for the metrics' first line.
         every: steps between two lines of metrics.
+
+    Raises:
+        TrainingError: the files cannot be written (a full disk).
     """
 
     def __init__(
@@ -30,15 +35,13 @@ class Records:
         folder = out / "ledger"
         attempt = next_attempt(folder)
         barrier()  # all ranks have counted before one of them adds a file
-        self._every, self._first = every, first_step
-        self._ledger = Ledger(folder, rank=ranks.rank, attempt=attempt, first_step=first_step)
-        self._metrics = (
-            MetricsLog(
-                out / "metrics.jsonl", {"attempt": attempt, "first_step": first_step, **facts}
-            )
-            if ranks.is_first
-            else None
-        )
+        self._out, self._every, self._first = out, every, first_step
+        self._metrics: MetricsLog | None = None
+        with _written_into(out):
+            self._ledger = Ledger(folder, rank=ranks.rank, attempt=attempt, first_step=first_step)
+            if ranks.is_first:
+                header = {"attempt": attempt, "first_step": first_step, **facts}
+                self._metrics = MetricsLog(out / "metrics.jsonl", header)
 
     def __enter__(self) -> Self:
         return self
@@ -49,24 +52,42 @@ class Records:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ledger.close()
+        # Each step was flushed; what a full disk left in a buffer has been reported.
+        with suppress(OSError):
+            self._ledger.close()
         if self._metrics is not None:
-            self._metrics.close()
+            with suppress(OSError):
+                self._metrics.close()
 
     def step(self, packs: Iterable[PackedBatch[Tensor]], metrics: StepMetrics) -> None:
-        """Write down a step whose update is done."""
-        self._ledger.record(
-            [
-                Consumed(
-                    step=pack.step,
-                    slot=pack.slot,
-                    epoch=pack.epoch,
-                    span_ids=tuple(pack.span_ids[: pack.num_spans].tolist()),
-                )
-                for pack in packs
-                if pack.num_spans
-            ]
-        )
+        """Write down a step whose update is done.
+
+        Raises:
+            TrainingError: it cannot be written (a full disk).
+        """
+        consumed = [
+            Consumed(
+                step=pack.step,
+                slot=pack.slot,
+                epoch=pack.epoch,
+                span_ids=tuple(pack.span_ids[: pack.num_spans].tolist()),
+            )
+            for pack in packs
+            if pack.num_spans
+        ]
         done = metrics.step - self._first
-        if self._metrics is not None and (done == 1 or metrics.step % self._every == 0):
-            self._metrics.write(metrics)
+        with _written_into(self._out):
+            self._ledger.record(consumed)
+            if self._metrics is not None and (done == 1 or metrics.step % self._every == 0):
+                self._metrics.write(metrics)
+
+
+@contextmanager
+def _written_into(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"cannot write the records of the run into {out}: {error}; make room, and the same"
+            " command goes on from the last checkpoint"
+        ) from error

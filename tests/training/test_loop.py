@@ -83,6 +83,8 @@ def test_a_finished_run_is_left_as_it_is(planned: Planned, tmp_path: Path) -> No
     assert (again.steps, again.resumed_from, again.last) == (2, 2, None)
     assert again.checkpoint == first.checkpoint
     assert again.run_id == first.run_id
+    fewer = train(lake, plan, tmp_path / "run", train_config(steps=1))
+    assert (fewer.finished, fewer.steps, fewer.last) == (True, 2, None)
 
 
 def test_a_run_can_be_given_more_steps(planned: Planned, tmp_path: Path) -> None:
