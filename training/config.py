@@ -22,7 +22,7 @@ class ModelConfig:
 
     Attributes:
         width: features of a prefix token (image, text, state).
-        expert_width: features of an action token.
+        expert_width: features of an action token; even, for the sines and cosines of the time.
         layers: depth of the trunk, and of the action expert beside it.
         heads: attention heads, shared by trunk and expert.
         head_dim: features of a head; even, for the rotary position encoding.
@@ -52,11 +52,12 @@ class ModelConfig:
             "width", "expert_width", "layers", "heads", "head_dim", "mlp_ratio", "flow_steps",
         ):  # fmt: skip
             _positive(f"model.{name}", getattr(self, name))
-        if self.head_dim % 2:
-            raise ConfigError(f"model.head_dim must be even, not {self.head_dim}")
-        if not self.conv_channels or any(c <= 0 or c % 8 for c in self.conv_channels):
+        for name in ("expert_width", "head_dim"):
+            if getattr(self, name) % 2:
+                raise ConfigError(f"model.{name} must be even, not {getattr(self, name)}")
+        if not self.conv_channels or min(self.conv_channels) <= 0:
             raise ConfigError(
-                f"model.conv_channels must be positive multiples of 8, not {self.conv_channels}"
+                f"model.conv_channels must be one or more positive numbers: {self.conv_channels}"
             )
         if self.text_layers < 0:
             raise ConfigError(f"model.text_layers cannot be negative: {self.text_layers}")
@@ -102,6 +103,10 @@ class OptimizerConfig:
         _positive("optimizer.clip_norm", self.clip_norm)
         if self.warmup_steps < 0:
             raise ConfigError(f"optimizer.warmup_steps cannot be negative: {self.warmup_steps}")
+        if not self.weight_decay >= 0:
+            raise ConfigError(f"optimizer.weight_decay cannot be negative: {self.weight_decay}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"optimizer.betas must lie in [0, 1), not {self.betas}")
         if not (0 <= self.final_lr_share <= 1 and 0 <= self.ema_decay < 1):
             raise ConfigError(
                 "optimizer.final_lr_share must lie in [0, 1] and optimizer.ema_decay in [0, 1)"
@@ -177,6 +182,8 @@ class TrainConfig:
         if self.steps is not None:
             _positive("steps", self.steps)
         _positive("log_every", self.log_every)
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed must lie in [0, 2**63), not {self.seed}")
         if self.threads < 0:
             raise ConfigError(f"threads cannot be negative: {self.threads}")
 
