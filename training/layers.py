@@ -84,7 +84,7 @@ class TrunkLayer(nn.Module):
 
 
 class ExpertLayer(nn.Module):
-    """Layer of the action expert: action queries attend to the prefix and the actions of a span.
+    """Layer of the action expert: an action attends to its span's prefix and earlier actions.
 
     Norms are modulated and the branches gated by the flow time (adaptive norm as in pi0.5,
     arXiv:2504.16054, and DiT, arXiv:2212.09748).

@@ -242,7 +242,8 @@ class PolicyModel(nn.Module):
         tokens, first = [], 0
         # A batch without pictures still runs the encoder, so that under DDP its parameters get
         # their (zero) gradients on every rank.
-        for bucket in batch.images or (batch.input_ids.new_zeros(0, 3, 256, 256),):
+        size = self.image_encoder.enough_pixels
+        for bucket in batch.images or (batch.input_ids.new_zeros(0, 3, size, size),):
             stop = first + len(bucket)
             tokens.append(self.image_encoder(bucket, text[first:stop], cameras[first:stop]))
             first = stop

@@ -71,6 +71,11 @@ class ImageEncoder(nn.Module):
         """The convolutions, first to last."""
         return [*(s.conv for s in self.stages if isinstance(s, FilmStage)), self.to_points]
 
+    @property
+    def enough_pixels(self) -> int:
+        """Height and width of a picture that no number of stages and tokens finds too small."""
+        return (2 << len(self.stages)) * self.image_tokens
+
     def forward(self, images: Tensor, text: Tensor, camera_ids: Tensor) -> Tensor:
         """Encode pictures of one size.
 

@@ -40,14 +40,15 @@ def test_pictures_of_any_size_give_the_same_tokens(height: int, width: int) -> N
     assert encoder()(images, text, torch.tensor([0, 1, 0])).shape == (3, 4, TINY.width)
 
 
-def test_no_picture_gives_no_token_and_zero_gradients() -> None:
-    model = encoder()
+@pytest.mark.parametrize("count", [1, 4, 300])
+def test_no_picture_gives_no_token_and_zero_gradients(count: int) -> None:
+    model = encoder(tokens=count)
     tokens = model(
-        torch.empty(0, 3, 16, 16, dtype=torch.uint8),
+        torch.empty(0, 3, model.enough_pixels, model.enough_pixels, dtype=torch.uint8),
         torch.empty(0, TINY.width),
         torch.empty(0).long(),
     )
-    assert tokens.shape == (0, 4, TINY.width)
+    assert tokens.shape == (0, count, TINY.width)
     torch.autograd.backward(tokens.sum())
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
