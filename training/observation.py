@@ -140,16 +140,16 @@ def _check(
                 f"the policy knows no camera {name!r}; it was trained with:"
                 f" {', '.join(spec.cameras) or 'none'}"
             )
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise ConfigError(
+                f"the picture of camera {name} is {picture.dtype}{list(picture.shape)}, expected"
+                " uint8 [h, w, 3]"
+            )
         size = spec.image_size
         if size is not None and picture.shape[:2] != (size, size):
             raise ConfigError(
                 f"the picture of camera {name} is {picture.shape[1]}x{picture.shape[0]}, the"
                 f" policy was trained on {size}x{size}: resize it first"
-            )
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise ConfigError(
-                f"the picture of camera {name} is {picture.dtype}{list(picture.shape)}, expected"
-                " uint8 [h, w, 3]"
             )
     want = len(spec.state[stats_id].mean)
     if state.shape != (want,):

@@ -95,15 +95,15 @@ def assess(
             config=config,
             progress=played,
         )
-    if picture is not None:
-        _, success, interval, *_ = _cells(trial.trained)
-        title = f"{trial.checkpoint.name}: success {success}, 95 % interval {interval}"
-        save_rollout_picture(picture, trial.trained.samples, title=title)
     evaluation_id = None
     if opened is not None:
         evaluation_id = write_evaluation(
             opened, trial.trained, run_id=trial.run_id, checkpoint=trial.checkpoint.name
         )
+    if picture is not None:
+        _, success, interval, *_ = _cells(trial.trained)
+        title = f"{trial.checkpoint.name}: success {success}, 95 % interval {interval}"
+        save_rollout_picture(picture, trial.trained.samples, title=title)
     if as_json:
         typer.echo(json.dumps(_as_json(trial, picture, evaluation_id)))
     else:

@@ -1,11 +1,11 @@
 """A trained checkpoint on trial: beside a random policy, and beside itself told wrongly."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training.checkpoint import latest_checkpoint, read_progress
-from training.policy import Policy
+from training.checkpoint import read_progress
+from training.policy import Policy, find_checkpoint
 from training.simulation.assess import Assessment, assess
 from training.simulation.errors import SimulationError
 from training.simulation.mjcf import CAMERAS
@@ -68,7 +68,8 @@ def try_checkpoint(
         execute: actions of each chunk that are executed before the policy is asked again.
         control: also assess the policy told another colour.
         keep: played episodes to keep in each assessment.
-        config: the scene; pictures must have the size the policy was trained on.
+        config: the scene; where the policy was trained on pictures of another size, they are
+            rendered in that.
         progress: called with the policy's name after each episode.
 
     Raises:
@@ -76,9 +77,11 @@ def try_checkpoint(
         SimulationError: the policy was trained on a recording of something else.
         RenderingUnavailableError: it needs cameras and no OpenGL context can be made.
     """
-    folder = latest_checkpoint(path / "checkpoints") or path
+    folder = find_checkpoint(path)
     policy = Policy.load(folder)
     config = config or SceneConfig()
+    if policy.spec.image_size is not None:
+        config = replace(config, image_size=policy.spec.image_size)
     foreign = set(policy.spec.cameras) - set(CAMERAS)
     tip, blocks = len(STATE_NAMES), 2 * config.num_blocks
     if (
