@@ -165,7 +165,7 @@ def test_inspect_without_camera_cannot_write_a_picture(run: Run, tmp_path: Path)
 
 def test_doctor_of_a_recording(run: Run, root: Path) -> None:
     code, out, _ = run("doctor", root)
-    assert (code, out.strip()) == (0, f"{root}: nothing found")
+    assert (code, out.strip()) == (0, f"{root}: nothing wrong found")
     (root / v2_data(1)).unlink()
     code, out, _ = run("doctor", root)
     assert code == 1
@@ -180,7 +180,7 @@ def test_doctor_of_a_lake(run: Run, root: Path, tmp_path: Path) -> None:
     lake = tmp_path / "robots.lake"
     run("ingest", root, lake)
     code, out, _ = run("doctor", lake)
-    assert (code, out.strip()) == (0, f"{lake}: nothing found")
+    assert (code, out.strip()) == (0, f"{lake}: nothing wrong found")
     open_lake(lake).dataset("episodes").delete("true")
     code, out, _ = run("doctor", lake, "--json")
     assert code == 1
@@ -199,4 +199,4 @@ def test_a_lake_in_an_object_store(run: Run, root: Path, s3_server: S3Server) ->
     assert code == 0, err
     assert visible_episodes(open_lake(uri, storage_options=s3_server.storage_options)).num_rows == 2
     code, out, err = run("doctor", uri, *options)
-    assert (code, out.strip()) == (0, f"{uri}: nothing found"), err
+    assert (code, out.strip()) == (0, f"{uri}: nothing wrong found"), err

@@ -90,7 +90,9 @@ def _print(found: "Mapping[str, Sequence[Finding]]") -> None:
     for name, items in found.items():
         counts = {kind: sum(f.severity == kind for f in items) for kind in styles}
         summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        console.print(Text(f"{name}: {summary or 'nothing found'}", style="bold"), soft_wrap=True)
+        console.print(
+            Text(f"{name}: {summary or 'nothing wrong found'}", style="bold"), soft_wrap=True
+        )
         shown: dict[tuple[str, str], int] = {}
         for finding in sorted(items, key=lambda f: list(styles).index(f.severity)):
             key = (finding.severity, finding.reason)

@@ -14,7 +14,7 @@ _BLIND_EPISODES_FACTOR = 4
 
 CONTENT_SQL = (
     "SELECT dataset, format, count(*) AS episodes, sum(num_steps) AS steps,"
-    " max(num_cameras) AS cameras, round(sum(video_bytes) / 1e6, 2) AS video_mb"
+    " round(sum(video_bytes) / 1e6, 2) AS video_mb"
     " FROM episodes GROUP BY ALL ORDER BY episodes DESC"
 )
 LENGTHS_SQL = (
