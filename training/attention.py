@@ -1,8 +1,8 @@
 """Attention over segments of a packed batch: one function for every backend.
 
 A packed batch is one long row of tokens; `cu_seqlens` says where each span's tokens begin. The
-block mask of a vision-language-action policy needs no dense mask: it is two plain calls, prefix
-to prefix, and action to prefix + action.
+block mask of a vision-language-action policy needs no dense mask: it is two calls, prefix to
+prefix, and action to prefix + earlier actions.
 
 Shape suffixes: T tokens of queries, S tokens of keys, N segments, H heads, D head size.
 """
@@ -22,7 +22,8 @@ from torch import Tensor
 class Segments:
     """Which queries attend to which keys: segment n of the queries to segment n of the keys.
 
-    Made once per batch and shared by all layers, since grouping the segments costs Python time.
+    Made once per batch and shared by all layers, since grouping the segments costs Python time,
+    and masks cost memory traffic.
 
     Attributes:
         cu_seqlens_q: [N+1] int32, first query of each segment; the last element is T.
@@ -55,6 +56,24 @@ class Segments:
     def groups(self) -> "SegmentGroups":
         """The non-empty segments, grouped by size (read on the host: the CPU backend only)."""
         return _group(self.cu_seqlens_q.tolist(), self.cu_seqlens_k.tolist())
+
+    @cached_property
+    def masks(self) -> tuple[Tensor | None, ...]:
+        """For each group, bool that broadcasts to [segments, H, queries, keys]; None sees all."""
+        key_mask = self.key_mask
+        if key_mask is not None and self.groups.order_k is not None:
+            key_mask = key_mask[self.groups.order_k.to(key_mask.device)]
+        masks = []
+        first = 0
+        for count, size_q, size_k in self.groups.sizes:
+            mask = _causal_mask(size_q, size_k, self.cu_seqlens_q.device) if self.causal else None
+            stop = first + count * size_k
+            if key_mask is not None:
+                visible = key_mask[first:stop].reshape(count, 1, 1, size_k)
+                mask = visible if mask is None else visible & mask
+            masks.append(mask)
+            first = stop
+        return tuple(masks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,23 +169,18 @@ def _flash_varlen_func(q: Tensor) -> Callable[..., Tensor | tuple[Tensor, ...]] 
 
 def _sdpa_per_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
     """The CPU path and the reference: one SDPA call for each group of equal segments."""
-    groups, key_mask = segments.groups, segments.key_mask
+    groups = segments.groups
     if groups.order_q is not None:
         q = q.index_select(0, groups.order_q.to(q.device))
     if groups.order_k is not None:
         order_k = groups.order_k.to(k.device)
         k, v = k.index_select(0, order_k), v.index_select(0, order_k)
-        key_mask = None if key_mask is None else key_mask[order_k]
     parts = []
     first_q = first_k = 0
-    for count, size_q, size_k in groups.sizes:
+    for (count, size_q, size_k), mask in zip(groups.sizes, segments.masks, strict=True):
         stop_q, stop_k = first_q + count * size_q, first_k + count * size_k
         rows = q[first_q:stop_q]
-        if size_q and size_k:
-            mask = _causal_mask(size_q, size_k, q.device) if segments.causal else None
-            if key_mask is not None:
-                visible = key_mask[first_k:stop_k].reshape(count, 1, 1, size_k)
-                mask = visible if mask is None else visible & mask
+        if size_k:
             out_nhtd = F.scaled_dot_product_attention(
                 _heads_first(rows, count),
                 _heads_first(k[first_k:stop_k], count),
@@ -174,7 +188,7 @@ def _sdpa_per_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Te
                 attn_mask=mask,
             )
             parts.append(out_nhtd.transpose(1, 2).reshape(rows.shape))
-        elif size_q:
+        else:
             parts.append(torch.zeros_like(rows))
         first_q, first_k = stop_q, stop_k
     if not parts:
