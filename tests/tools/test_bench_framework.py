@@ -55,3 +55,19 @@ def test_a_ratio_that_is_no_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         report(result, quick=True, json_to=str(tmp_path / "out.json"))
     assert not (tmp_path / "out.json").exists()
+
+
+def test_rows_wider_than_the_terminal_stand_upright_with_every_figure_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, object] = {f"a rather long name {n}": f"{n},000 [1, 2]" for n in range(6)}
+    result = BenchResult(name="example", rows=[row], ratios={})
+    monkeypatch.setenv("COLUMNS", "80")
+    report(result, quick=True, json_to=None)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, value in row.items():
+        assert sum(name in line and str(value) in line for line in lines) == 1
+    monkeypatch.setenv("COLUMNS", "400")
+    report(result, quick=True, json_to=None)
+    assert any(all(name in line for name in row) for line in capsys.readouterr().out.splitlines())

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,46 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
     assert end.value.code == 130
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("headrace: stopped; ")
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = _run(["--version"])
+    assert (done.returncode, done.stdout.strip()) == (0, f"headrace {version('headrace')}")
+
+
+@pytest.mark.parametrize(
+    ("absent", "arguments", "extra"),
+    [
+        ("torch", ["bench", "training"], "torch"),
+        ("torch", ["assess", "run"], "torch"),
+        ("yaml", ["train", "x.lake", "plan", "--out", "run", "--config", "c.yaml"], "torch"),
+        ("mujoco", ["simulate", "--out", "rec"], "sim"),
+        ("matplotlib", ["demo"], "torch,sim"),
+    ],
+)
+def test_a_missing_package_is_one_line_that_names_the_extra(
+    absent: str, arguments: list[str], extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text("seed: 1\n")
+    code = (
+        "import importlib.util, sys\n"
+        f"sys.modules[{absent!r}] = None\n"
+        "find = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name: None if name == {absent!r} else find(name)\n"
+        "from tools.cli import main\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("headrace: ")
+    assert line.endswith(f"pip install 'headrace[{extra}]'")
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
