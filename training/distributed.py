@@ -40,7 +40,8 @@ def process_group() -> Iterator[Ranks]:
     NCCL on GPUs, gloo on CPUs.
 
     Raises:
-        ConfigError: the environment names a world but not this process's place in it.
+        ConfigError: the environment names a world but not this process's place in it, or not
+            where to meet.
         RankLostError: another process vanished while this one waited for it.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -55,7 +56,13 @@ def process_group() -> Iterator[Ranks]:
     if world_size == 1:
         yield ranks
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    except ValueError as error:
+        raise ConfigError(
+            f"WORLD_SIZE is {world_size}, but {str(error).splitlines()[0]}: start with torchrun, or"
+            " unset WORLD_SIZE"
+        ) from error
     try:
         yield ranks
     except RuntimeError as error:

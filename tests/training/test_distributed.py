@@ -21,3 +21,12 @@ def test_a_rank_outside_its_world_is_refused(
     monkeypatch.setenv("WORLD_SIZE", world_size)
     with pytest.raises(ConfigError, match=f"RANK={rank}"), process_group():
         pass
+
+
+def test_a_world_without_a_meeting_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"MASTER_ADDR.*start with torchrun"), process_group():
+        pass
