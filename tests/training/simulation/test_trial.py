@@ -36,7 +36,12 @@ SMALL = TrainConfig(
 
 
 def make_checkpoint(
-    run: Path, *, cameras: tuple[str, ...] = (), state_dim: int = 3, action_dim: int = 3
+    run: Path,
+    *,
+    cameras: tuple[str, ...] = (),
+    state_dim: int = 3,
+    action_dim: int = 3,
+    image_size: int | None = None,
 ) -> Path:
     """A run with one checkpoint of an untrained policy."""
     tokenizer = find_tokenizer("utf8-bytes")
@@ -52,7 +57,7 @@ def make_checkpoint(
         horizon=8,
         span_kind="window",
         history=1,
-        image_size=None,
+        image_size=image_size,
     )
     torch.manual_seed(0)
     trained = Trained.start(PolicyModel(SMALL.model, spec), spec, SMALL)
@@ -112,6 +117,15 @@ def test_a_policy_that_sees_is_shown_its_cameras(tmp_path: Path, seeing_scene: S
     folder = make_checkpoint(tmp_path, cameras=("wrist",))
     trial = try_checkpoint(folder, episodes=1, seed=0, control=False, config=QUICK)
     assert set(trial.trained.samples[0].images) == {"wrist"}
+
+
+def test_pictures_have_the_size_that_the_policy_was_trained_on(
+    tmp_path: Path, seeing_scene: Scene
+) -> None:
+    del seeing_scene  # skips without OpenGL
+    folder = make_checkpoint(tmp_path, cameras=("top",), image_size=32)
+    trial = try_checkpoint(folder, episodes=1, seed=0, control=False, config=QUICK)
+    assert trial.trained.samples[0].images["top"].shape[1:] == (32, 32, 3)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +205,12 @@ def test_assess_writes_what_was_asked_for(
     assert not (rollouts / "episode_2.hdf5").exists()
     with pytest.raises(SimulationError, match="already holds episodes"):
         headrace("assess", tmp_path / "run", "--episodes", "1", "--record", rollouts)
+    with pytest.raises(SimulationError, match="cannot write the picture"):
+        headrace(
+            "assess", tmp_path / "run", "--episodes", "1", "--no-control", "--lake", lake.uri,
+            "--picture", tmp_path / "a.nonsense",
+        )  # fmt: skip
+    assert lake.latest("evaluations").count_rows() == 2  # what was played is not lost with it
 
 
 def test_assess_prints_a_table(tmp_path: Path, headrace: Callable[..., Result]) -> None:
