@@ -1,13 +1,9 @@
 """Guarantee: SIGKILL training anywhere, resume: every planned span once, and the same bits."""
 
 import hashlib
-import json
-import os
 import random
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,14 +12,14 @@ from lake import Lake
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import make_lake, plan_windows, train_config
+from tests.training.train_worker import Job, run, training_processes
 from training.checkpoint import latest_checkpoint
 from training.ledger import surviving_trajectory
 from training.loop import train
 from training.metrics import read_metrics
 
-_ROOT = Path(__file__).resolve().parents[2]
 _SIGKILLED = -9
-# Nine processes start one after another; the limit is for a machine that does much else.
+# Nine processes train one after another; the limit is for a machine that does much else.
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -47,40 +43,36 @@ def launch(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    step, after_s = kill or (None, 0.0)
-    job = {
-        "lake": lake.uri,
-        "plan": "killed",
-        "out": str(out),
-        "process": process,
-        "kill_step": step,
-        "kill_after_s": after_s,
-    }
     logs = [out.with_name(f"{out.name}-{port}-rank{rank}.log") for rank in range(world_size)]
     workers = []
     for rank, log in enumerate(logs):
-        with log.open("wb") as stream:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "tests.training.train_worker", json.dumps(job)],
-                cwd=_ROOT,
-                stdout=stream,
-                stderr=stream,
-                env={
-                    **os.environ,
-                    "OMP_NUM_THREADS": "1",
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(world_size),
-                },
-            )
+        environment = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+        }
+        job = Job(
+            lake=lake.uri,
+            plan="killed",
+            out=out,
+            process=process,
+            environment=environment,
+            log=log,
+            # The first rank is struck; the others must notice.
+            kill=kill if rank == 0 else None,
+        )
+        worker = training_processes().Process(target=run, args=(job,), daemon=True)
+        worker.start()
         workers.append(worker)
-    codes = [worker.wait(timeout=90) for worker in workers]
+    for worker in workers:
+        worker.join(timeout=90)
+    codes = [worker.exitcode for worker in workers]
     expected = 0 if kill is None else _SIGKILLED
     assert codes[0] == expected, [log.read_text() for log in logs]
     for code, log in zip(codes[1:], logs[1:], strict=True):
         # Who is left behind ends by itself, and says why.
-        assert bool(code) == (kill is not None)
+        assert code == (0 if kill is None else 1)
         assert ("RankLostError" in log.read_text()) == (kill is not None)
 
 

@@ -1,10 +1,12 @@
-"""One training process that a test may kill: `python -m tests.training.train_worker JSON`."""
+"""Training in processes that start in milliseconds, to be killed often."""
 
-import json
+import multiprocessing
 import os
 import signal
-import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from lake import open_lake
@@ -14,29 +16,48 @@ from training.loop import train
 from training.metrics import StepMetrics
 
 
-def main() -> None:
-    """Train; from step `kill_step` on, SIGKILL strikes after `kill_after_s`."""
-    job = json.loads(sys.argv[1])
-    lake = open_lake(job["lake"])
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One rank of a training that a test may kill.
+
+    Attributes:
+        lake, plan: what to train on.
+        out: folder of the run.
+        process: `inline` or `child`, of the loader.
+        environment: variables of torchrun.
+        log: file that gets stdout and stderr.
+        kill: (step, seconds): SIGKILL strikes that long after that step.
+    """
+
+    lake: str
+    plan: str
+    out: Path
+    process: str
+    environment: Mapping[str, str]
+    log: Path
+    kill: tuple[int, float] | None
+
+
+def training_processes() -> ForkServerContext:
+    """Processes that have imported torch and the loop, but used nothing of them yet."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def run(job: Job) -> None:
+    """Train, to the end or to the kill."""
+    with job.log.open("wb") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    os.environ.update(job.environment)
+    lake = open_lake(job.lake)
 
     def on_step(metrics: StepMetrics, total: int) -> None:
         del total
-        if metrics.step == job["kill_step"]:
-            threading.Timer(job["kill_after_s"], _strike).start()
+        if job.kill is not None and metrics.step == job.kill[0]:
+            threading.Timer(job.kill[1], os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    result = train(
-        lake,
-        load_plan(lake, job["plan"]),
-        Path(job["out"]),
-        train_config(process=job["process"]),
-        on_step=on_step if job["kill_step"] is not None else None,
+    train(
+        lake, load_plan(lake, job.plan), job.out, train_config(process=job.process), on_step=on_step
     )
-    sys.stdout.write(json.dumps({"steps": result.steps, "resumed_from": result.resumed_from}))
-
-
-def _strike() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()
