@@ -59,7 +59,9 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
         UnknownFormatError: nothing is there, or nothing in it is of a known format.
     """
     if not path.exists():
-        raise UnknownFormatError(f"{path}: no such file or folder")
+        remote = ": recordings are read from local disk, copy them first"
+        hint = remote if re.match(r"[a-z0-9]+:/", str(path)) else ""
+        raise UnknownFormatError(f"{path}: no such file or folder{hint}")
     known = detect(path, formats)
     if known is not None:
         return Discovery(sources=(FoundSource(path=path, format=known),))

@@ -213,7 +213,7 @@ def _row(
     return {
         "workload": workload.name,
         "contender": contender,
-        "padding": 1.0 if packed else round(workload.padding_factor, 3),
+        "padding_factor": 1.0 if packed else round(workload.padding_factor, 3),
         "cpu_s": spread(cpu),
         "wall_s": spread([timing.wall_s for timing in timings[contender]]),
         "tokens_per_s": round(workload.tokens / statistics.median(cpu)),

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tools.commands.lake_options import StorageOptions, storage_options
+
 if TYPE_CHECKING:
     from training.simulation.assess import Assessment
     from training.simulation.trial import Trial
@@ -44,6 +46,7 @@ def assess(
     lake: Annotated[
         str | None, typer.Option(help="Lake whose `evaluations` table gets the result.")
     ] = None,
+    store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Roll a trained policy out, beside a random one.
@@ -64,7 +67,7 @@ def assess(
 
     torch.set_num_threads(1)  # one observation at a time is too little work to share
     purpose = Purpose.EXAM if exam else Purpose.ASSESS
-    opened = None if lake is None else open_lake(lake)
+    opened = None if lake is None else open_lake(lake, storage_options=storage_options(store))
     config = SceneConfig()
     if record is not None:
         require_empty(record)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.recording_options import (
     Rate,
-    StorageOptions,
     source_options,
-    storage_options,
 )
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.recording_options import (
     Dataset,
     Embodiment,
     Rate,
-    StorageOptions,
     source_options,
-    storage_options,
 )
 
 

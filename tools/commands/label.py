@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tools.commands.recording_options import StorageOptions, storage_options
+from tools.commands.lake_options import StorageOptions, storage_options
 
 if TYPE_CHECKING:
     from catalog.labels import LabelValue

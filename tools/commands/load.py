@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tools.commands.lake_options import StorageOptions, storage_options
+
 if TYPE_CHECKING:
     from loader import PackLoader
 
@@ -31,16 +33,19 @@ def load(
         Literal["child", "inline"], typer.Option(help="Decode in a process of its own, or here.")
     ] = "child",
     workers: Annotated[int, typer.Option(min=1, help="Decode processes.")] = 1,
+    store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Stream a plan without training.
 
     A dry run of what a rank will be fed, and at which rate.
     """
+    from lake import open_lake
     from loader import LoaderError, PackLoader
 
+    opened = open_lake(lake, storage_options=storage_options(store))
     with PackLoader(
-        lake, plan, rank, world_size, process=process, num_workers=workers, framework="numpy"
+        opened, plan, rank, world_size, process=process, num_workers=workers, framework="numpy"
     ) as loader:
         if first_step > loader.num_steps:
             raise LoaderError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lake.errors import HeadraceError
+from tools.commands.lake_options import StorageOptions, storage_options
 
 if TYPE_CHECKING:
     from packing.layout import TokenLayout
@@ -121,6 +122,7 @@ def pack(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
     ] = None,
+    store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Plan what every training step consumes.
@@ -152,7 +154,7 @@ def pack(
         "extra_tokens": extra_tokens,
     }
     maker = _span_maker(spans, window, trajectory)
-    opened = open_lake(lake)
+    opened = open_lake(lake, storage_options=storage_options(store))
     with Console(stderr=True).status("planning"):
         plan = make_plan(
             opened,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tools.commands.lake_options import StorageOptions, storage_options
+
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
 _NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
@@ -24,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(plans, name="plan")
 
 
-def list_all(lake: _LAKE, as_json: _JSON = False) -> None:
+def list_all(lake: _LAKE, store: StorageOptions = None, as_json: _JSON = False) -> None:
     """List the plans of a lake, oldest first."""
     from rich.console import Console
     from rich.table import Table
@@ -32,7 +34,7 @@ def list_all(lake: _LAKE, as_json: _JSON = False) -> None:
     from lake import open_lake
     from packing.plan_store import list_plans
 
-    entries = list_plans(open_lake(lake))
+    entries = list_plans(open_lake(lake, storage_options=storage_options(store)))
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in entries]))
         return
@@ -51,6 +53,7 @@ def show(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
     ] = None,
+    store: StorageOptions = None,
     as_json: _JSON = False,
 ) -> None:
     """Show what a plan is, how good it is, and what it left out."""
@@ -59,7 +62,7 @@ def show(
     from packing.plan_store import find_plan, load_plan, load_plan_header
     from tools.commands.plan_report import print_plan, print_plan_json
 
-    opened = open_lake(lake)
+    opened = open_lake(lake, storage_options=storage_options(store))
     entry, header = find_plan(opened, name), load_plan_header(opened, name)
     if picture is not None:
         draw_plan(load_plan(opened, name), picture)
@@ -69,7 +72,7 @@ def show(
         print_plan(entry, header)
 
 
-def verify(lake: _LAKE, name: _NAME, as_json: _JSON = False) -> None:
+def verify(lake: _LAKE, name: _NAME, store: StorageOptions = None, as_json: _JSON = False) -> None:
     """Derive a plan's promises again from its tables.
 
     They are: the hash, each span exactly once, the budget, the certificate.
@@ -78,7 +81,7 @@ def verify(lake: _LAKE, name: _NAME, as_json: _JSON = False) -> None:
     from packing.plan_store import load_plan
     from packing.verify import verify_plan
 
-    plan = load_plan(open_lake(lake), name)
+    plan = load_plan(open_lake(lake, storage_options=storage_options(store)), name)
     checked = verify_plan(plan)
     if as_json:
         typer.echo(json.dumps({"plan_hash": plan.plan_hash, "checked": checked}))

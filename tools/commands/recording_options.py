@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from lake.errors import HeadraceError
-
 if TYPE_CHECKING:
     from ingest.source import SourceOptions
 
@@ -19,18 +17,6 @@ Rate: TypeAlias = Annotated[
     float | None,
     typer.Option("--fps", min=0.001, help="Steps per second, for recordings that store no times."),
 ]
-StorageOptions: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="Option of the lake's object store, as Lance takes them; may be repeated.",
-    ),
-]
-
-
-class OptionError(HeadraceError):
-    """An option cannot be understood."""
 
 
 def source_options(
@@ -43,18 +29,3 @@ def source_options(
     from ingest.source import SourceOptions
 
     return SourceOptions(dataset=dataset, embodiment=embodiment, fps=fps, images=images)
-
-
-def storage_options(pairs: list[str] | None) -> dict[str, str]:
-    """Parse `KEY=VALUE` pairs.
-
-    Raises:
-        OptionError: a pair without `=`.
-    """
-    options = {}
-    for pair in pairs or []:
-        key, sign, value = pair.partition("=")
-        if not sign or not key:
-            raise OptionError(f"--storage-option {pair!r}: write KEY=VALUE")
-        options[key] = value
-    return options

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tools.commands.recording_options import StorageOptions, storage_options
+from tools.commands.lake_options import StorageOptions, storage_options
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import typer
 
 from lake.errors import HeadraceError
-from tools.commands.recording_options import StorageOptions, storage_options
+from tools.commands.lake_options import StorageOptions, storage_options
 
 
 class UsageError(HeadraceError):

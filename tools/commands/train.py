@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tools.commands.lake_options import StorageOptions, storage_options
 from training.config import TrainConfig
 from training.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
+    from lake import Lake
     from training.loop import TrainResult
     from training.metrics import StepMetrics
 
@@ -64,6 +66,7 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as optimizer.ema_decay=0.9"),
     ] = None,
+    store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Train a policy on a plan.
@@ -72,6 +75,8 @@ def train(
 
     Under torchrun: torchrun --no-python --nproc-per-node 2 headrace train LAKE PLAN --out DIR
     """
+    from lake import open_lake
+
     resolved = TrainConfig.load(
         config,
         preset=preset,
@@ -91,7 +96,8 @@ def train(
     )
     is_first = os.environ.get("RANK", "0") == "0"
     stderr = Console(stderr=True, highlight=False, quiet=not is_first)
-    result = _run(lake, plan, out, resolved, resume, stderr)
+    opened = open_lake(lake, storage_options=storage_options(store))
+    result = _run(opened, plan, out, resolved, resume, stderr)
     if is_first:
         notes = _picture(out)
         if as_json:
@@ -103,13 +109,11 @@ def train(
 
 
 def _run(
-    lake: str, plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
+    opened: "Lake", plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
 ) -> "TrainResult":
-    from lake.store import open_lake
     from packing.plan_store import load_plan
     from training.loop import train as train_loop
 
-    opened = open_lake(lake)
     loaded = load_plan(opened, plan)
     if loaded.header.span_maker["kind"] != "window":
         stderr.print(

@@ -21,7 +21,7 @@ LENGTHS_SQL = (
     "SELECT instruction, count(*) AS episodes, min(num_steps) AS shortest,"
     " round(avg(num_steps), 1) AS mean, max(num_steps) AS longest,"
     " count(*) FILTER (success) AS successful"
-    " FROM episodes WHERE dataset = 'recordings' GROUP BY 1 ORDER BY 1"
+    " FROM episodes WHERE dataset = 'headrace_demo' GROUP BY 1 ORDER BY 1"
 )
 LINEAGE_SQL = (
     "SELECT evaluation_id, success_rate, checkpoint, run_id, plan, selection_sql FROM lineage"
@@ -71,7 +71,7 @@ def stages(
             where the blocks are (privileged), and needs more episodes to learn from numbers.
         recordings: further recordings to ingest beside the simulated ones.
     """
-    lake, recorded, run = str(out / "demo.lake"), out / "recordings", out / "run"
+    lake, recorded, run = str(out / "demo.lake"), out / "headrace_demo", out / "run"
     episodes = size.episodes if cameras else _BLIND_EPISODES_FACTOR * size.episodes
     tokens = ("--image-tokens", "1") if cameras else _BLIND_LAYOUT
     seen = "the instruction" + (", a state and its pictures" if cameras else " and a state")
@@ -118,7 +118,7 @@ def stages(
                 " certified, the same for one process or several."
             ),
             arguments=(
-                *("pack", lake, "dataset = 'recordings' AND success", "--name", "demo"),
+                *("pack", lake, "dataset = 'headrace_demo' AND success", "--name", "demo"),
                 *("--spans", "window", "--horizon", str(_HORIZON), *tokens),
                 *("--budget-tokens", str(_BUDGET_TOKENS), "--slots", str(_SLOTS)),
                 *("--epochs", str(size.epochs), "--seed", str(seed)),
