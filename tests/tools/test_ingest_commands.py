@@ -200,3 +200,17 @@ def test_a_lake_in_an_object_store(run: Run, root: Path, s3_server: S3Server) ->
     assert visible_episodes(open_lake(uri, storage_options=s3_server.storage_options)).num_rows == 2
     code, out, err = run("doctor", uri, *options)
     assert (code, out.strip()) == (0, f"{uri}: nothing wrong found"), err
+    code, out, err = run(
+        "sql", uri, "SELECT sum(num_steps) AS steps FROM episodes", "--json", *options
+    )
+    assert code == 0, err
+    [total] = json.loads(out)
+    plan = ("--name", "p", "--horizon", "2", "--budget-tokens", "256", "--slots", "1")
+    code, out, err = run("pack", uri, *plan, "--json", *options)
+    assert code == 0, err
+    assert json.loads(out)["num_spans"] == total["steps"]
+    code, _, err = run("plan", "verify", uri, "p", *options)
+    assert code == 0, err
+    code, out, err = run("load", uri, "p", "--json", *options)
+    assert code == 0, err
+    assert json.loads(out)["metrics"]["spans"] == total["steps"]
