@@ -36,8 +36,10 @@ _PARENT_CHECK_S = 2.0
 def main() -> None:
     """Serve one job on the socket whose descriptor is the first argument."""
     faulthandler.enable()  # a crash in C code says where
-    # An interrupt at the keyboard reaches the whole group; the consumer decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # An interrupt at the keyboard, or a scheduler's SIGTERM, reaches the whole group; the consumer
+    # decides what it means (a last checkpoint, say), and this process ends with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     pool: BufferPool | None = None
     try:

@@ -74,6 +74,21 @@ def test_twenty_cycles_leave_nothing(scene: Lake, plan: Plan, open_fds: Callable
     assert open_fds() == fds
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_is_the_consumer_s_to_answer(
+    scene: Lake, plan: Plan, number: signal.Signals
+) -> None:
+    before = children_of(os.getpid())
+    # So small a buffer that the process has batches left to make.
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
+        batches = iter(loader)
+        next(batches)
+        (worker,) = set(children_of(os.getpid())) - set(before)
+        os.kill(worker, number)
+        assert len(list(batches)) == plan.num_steps * plan.header.slots_per_step - 1
+    assert children_of(os.getpid()) == before
+
+
 def test_a_killed_worker_is_named(scene: Lake, plan: Plan) -> None:
     before = children_of(os.getpid())
     with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
