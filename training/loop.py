@@ -123,12 +123,13 @@ def train(
     if config.threads:
         torch.set_num_threads(config.threads)
     with process_group() as ranks, run_folder(out, ranks), sigterm_flag() as terminated:
-        run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
         torch.manual_seed(config.seed)
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
         model = make_model(config.model, spec).to(ranks.device)
         trained = Trained.start(model, spec, config)
         with _open_loader(lake, plan, config, ranks) as loader:
+            # Not before model and loader are made: what they refuse is no run.
+            run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
             checkpoint = latest_checkpoint(out / "checkpoints")
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from torch import nn
 
 from lake import Lake
 from loader.batch import PackedBatch
+from loader.errors import LoaderError
 from packing.plan import Plan
 from tests.training.plans import plan_windows, train_config
+from training import loop
 from training.checkpoint import latest_checkpoint, load_checkpoint, read_progress
 from training.config import ModelConfig, TrainConfig
 from training.distributed import Ranks
@@ -172,6 +175,19 @@ def test_more_steps_than_the_plan_has_are_refused(planned: Planned, tmp_path: Pa
     with pytest.raises(ConfigError, match=f"has {plan.num_steps}: make a plan of more epochs"):
         train(lake, plan, tmp_path / "run", train_config(steps=plan.num_steps + 1))
     assert not (tmp_path / "run").exists()
+
+
+def test_what_the_loader_refuses_is_no_run(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, plan = planned
+    before = lake.latest("runs").count_rows()
+    alone = Ranks(rank=0, world_size=plan.header.slots_per_step + 1, device=torch.device("cpu"))
+    monkeypatch.setattr(loop, "process_group", lambda: nullcontext(alone))
+    with pytest.raises(LoaderError, match="world size"):
+        train(lake, plan, tmp_path / "run", train_config())
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert lake.latest("runs").count_rows() == before
 
 
 def test_never_refuses_a_folder_with_a_run(planned: Planned, tmp_path: Path) -> None:
