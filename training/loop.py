@@ -90,7 +90,7 @@ class Sums(NamedTuple):
 def train(
     lake: Lake,
     plan: Plan,
-    out: Path,
+    out: Path | str,
     config: TrainConfig,
     *,
     resume: Literal["auto", "never"] = "auto",
@@ -119,6 +119,7 @@ def train(
         LoaderError: data cannot be read.
         TrainingError: another training writes into `out`, or the disk is full.
     """
+    out = Path(out)
     total_steps = _total_steps(config, plan)
     if config.threads:
         torch.set_num_threads(config.threads)

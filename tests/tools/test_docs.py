@@ -4,13 +4,17 @@ import ast
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+from lake import Episode, EpisodeWriter, create_lake
+from packing.make_plan import make_plan
+from packing.plan_store import save_plan
+from packing.window_spans import WindowSpans
 from tools.cli import build_app
 from tools.demo.script import DemoSize, stages
 
@@ -70,6 +74,26 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_trainer_of_the_loader_s_guide_runs(
+    tmp_path: Path, make_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    lake = create_lake(tmp_path / "robots.lake")
+    with EpisodeWriter(lake) as writer:
+        for number in range(3):
+            writer.add(make_episode(number, steps=20))
+    lake.refresh()
+    plan = make_plan(lake, spans=WindowSpans(horizon=4), budget_tokens=256, slots_per_step=2)
+    save_plan(lake, plan, "mix")
+    [block] = [text for text in _blocks(_ROOT / "loader/README.md", "python") if "AdamW" in text]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "loader/README.md", "exec"), {"__name__": "user"})
+    saved = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert saved["loader"]["next_step"] == plan.num_steps
+    assert all(torch.isfinite(value).all() for value in saved["model"].values())
 
 
 def test_every_command_of_the_demo_parses(tmp_path: Path) -> None:
