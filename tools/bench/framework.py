@@ -93,10 +93,15 @@ def interleave(
 def spread(values: Sequence[float]) -> str:
     """`median [least, most]` to three significant digits."""
     middle, least, most = (
-        f"{float(f'{value:.3g}'):,g}"  # the inner format rounds, the outer avoids 4.33e+04
-        for value in (statistics.median(values), min(values), max(values))
+        _digits(value, 3) for value in (statistics.median(values), min(values), max(values))
     )
     return f"{middle} [{least}, {most}]"
+
+
+def _digits(value: float, significant: int) -> str:
+    """Rounded; thousands with separators in place of an exponent such as 4.33e+04."""
+    rounded = float(f"{value:.{significant}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def provenance() -> dict[str, Any]:
@@ -178,7 +183,7 @@ def _print_table(console: Console, result: BenchResult) -> None:
     widest = Measurement.get(console, console.options.update(width=_WIDE), table).maximum
     console.print(table if widest <= console.width else _upright(names, result.rows))
     for name, value in result.ratios.items():
-        console.print(f"{name} = {value:.4g}", highlight=False)
+        console.print(f"{name} = {_digits(value, 4)}", highlight=False)
     for note in result.notes:
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
 
@@ -196,4 +201,4 @@ def _upright(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return _digits(value, 4) if isinstance(value, float) else str(value)
