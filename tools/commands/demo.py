@@ -30,7 +30,7 @@ def demo(
         bool, typer.Option("--quick", help="A tenth of the work: shows the way, learns nothing.")
     ] = False,
 ) -> None:
-    """Go the whole way in about five minutes on two cores.
+    """Go the whole way in about three minutes on two cores.
 
     Simulated demonstrations are recorded, ingested, queried, packed, streamed, trained on, and the
     trained policy is assessed on starts it has never seen. Every step is a command you can type.
