@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,11 +111,11 @@ def test_a_folder_taken_for_litter_before_its_lock_is_replaced(
     opened = os.open
     taken: list[Path] = []
 
-    def take(path: Path, flags: int) -> int:
+    def take(path: Path, flags: int, **options: Any) -> int:  # rmtree opens by dir_fd
         if not taken:
             taken.append(path)
             path.rmdir()
-        return opened(path, flags)
+        return opened(path, flags, **options)
 
     monkeypatch.setattr(os, "open", take)
     with workspace(tmp_path) as work:
