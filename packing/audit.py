@@ -20,6 +20,8 @@ class SourceAudit:
         omitted: spans that an epoch leaves out, summed over epochs.
         split: pieces beyond the first into which episodes were split.
         refused: reason -> count of spans (or steps, as the reason says) that were not made.
+        unscored: action steps of the selected episodes that the loss leaves out, since they are
+            marked invalid or hold NaN or infinity.
         dropped, cut: spans lost, and spans shortened.
     """
 
@@ -33,5 +35,6 @@ class SourceAudit:
     omitted: int = 0
     split: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    unscored: int = 0
     dropped: int = 0
     cut: int = 0

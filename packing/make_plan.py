@@ -144,6 +144,7 @@ def make_plan(
             epochs,
             source.table["dataset"].to_numpy().astype(np.int64),
             source.datasets,
+            pc.list_value_length(source.table["invalid_action_steps"]).to_numpy().astype(np.int64),
         ),
         quality=measure_quality(
             made.spans, runs, arrangement, settings, layout, len(source.cameras)

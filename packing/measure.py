@@ -110,6 +110,7 @@ def audit_spans(
     epochs: int,
     dataset: Int64s,
     names: Sequence[str],
+    unscored: Int64s,
 ) -> tuple[SourceAudit, ...]:
     """Count, per dataset, what became of episodes and spans.
 
@@ -120,6 +121,7 @@ def audit_spans(
         epochs: of the plan.
         dataset: int64 [E], dataset of each episode.
         names: of the datasets.
+        unscored: int64 [E], action steps of each episode that the loss leaves out.
     """
     spans = made.spans
     of_span = dataset[spans.episode]
@@ -136,6 +138,7 @@ def audit_spans(
     repeated = per_dataset(of_span, np.maximum(occurrences - epochs, 0))
     omitted = per_dataset(of_span, np.maximum(epochs - occurrences, 0))
     split = per_dataset(dataset, made.split)
+    without_loss = per_dataset(dataset, unscored)
     refused = {reason: per_dataset(dataset, counts) for reason, counts in made.refused.items()}
     return tuple(
         SourceAudit(
@@ -149,6 +152,7 @@ def audit_spans(
             omitted=omitted[number],
             split=split[number],
             refused={reason: counts[number] for reason, counts in refused.items()},
+            unscored=without_loss[number],
             dropped=omitted[number],
         )
         for number, name in enumerate(names)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from lake.read_video import read_video_indexes
 from lake.spec import Spec
 from lake.store import Lake
-from lake.tables import VALID_SUFFIX
-from lake.take import take_rows
 from lake.visible import visible_episodes
 from packing.errors import PlanError
 from packing.layout import TokenLayout
@@ -21,6 +19,7 @@ from packing.plan import EPISODES_SCHEMA, PlanSpec
 from packing.roles import resolve_roles
 from packing.spans import EpisodeSteps
 from packing.tokenizer import Tokenizer
+from packing.usable_steps import usable_steps
 
 _COLUMNS: Final = (
     *("episode_id", "spec_id", "dataset", "embodiment", "num_steps", "content_sha256", "features"),
@@ -97,8 +96,8 @@ def read_plan_episodes(
     ]
     num_steps = rows["num_steps"].to_numpy().astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(num_steps)]).astype(np.int64)
-    state_valid = _validity(lake, rows, spec, lake_specs, [s.state for s in specs], offsets)
-    action_valid = _validity(lake, rows, spec, lake_specs, [s.action for s in specs], offsets)
+    state_valid = usable_steps(lake, rows, spec, lake_specs, [s.state for s in specs], offsets)
+    action_valid = usable_steps(lake, rows, spec, lake_specs, [s.action for s in specs], offsets)
     spoken = _texts(lake, rows["episode_id"])
     texts = sorted(set(spoken))
     token_ids = tuple(tokenizer.encode(text) for text in texts)
@@ -226,35 +225,8 @@ def _frames(
     return frames
 
 
-def _validity(
-    lake: Lake,
-    rows: pa.Table,
-    spec: NDArray[np.int32],
-    specs: Sequence[Spec],
-    features: Sequence[tuple[str, ...]],
-    offsets: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """The steps, bool [sum T], at which all `features` of the episode's spec are valid."""
-    valid = np.ones(offsets[-1], np.bool_)
-    stored = set(lake.dataset("trajectories").schema.names)
-    addresses = rows["address"].to_pylist()
-    for number, names in enumerate(features):
-        columns = [specs[number].feature(name).column + VALID_SUFFIX for name in names]
-        columns = [column for column in columns if column in stored]
-        if not columns:
-            continue
-        for chunk in _chunks(np.flatnonzero(spec == number).tolist()):
-            masks = take_rows(lake, [addresses[row] for row in chunk], columns)
-            for column in columns:
-                for row, mask in zip(chunk, masks[column], strict=True):
-                    if mask.is_valid:
-                        steps = mask.values.to_numpy(zero_copy_only=False)
-                        valid[offsets[row] : offsets[row + 1]] &= steps
-    return valid
-
-
 def _invalid_steps(valid: NDArray[np.bool_], offsets: NDArray[np.int64]) -> pa.ListArray:
-    """Steps of each episode that are not valid, list<int32>."""
+    """Steps of each episode that cannot be used, list<int32>."""
     at = np.flatnonzero(~valid)
     bounds = np.searchsorted(at, offsets)
     steps = at - np.repeat(offsets[:-1], np.diff(bounds))

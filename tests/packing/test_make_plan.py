@@ -85,20 +85,25 @@ def test_absent_cameras_missing_frames_and_text_cost_nothing(
     assert plan.episodes["cameras"].to_pylist() == [[0, 1], [], [0]]
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["marked invalid", "only not finite"])
 def test_invalid_states_are_refused_and_counted_invalid_actions_listed(
-    write: Write, make_episode: Callable[..., Episode]
+    write: Write, make_episode: Callable[..., Episode], *, marked: bool
 ) -> None:
     base = make_episode(0, steps=8)
     state, action = base.features["state"].copy(), base.features["action"].copy()
     state[2], action[5:7] = np.nan, np.nan
     valid = {"state": np.arange(8) != 2, "action": ~np.isin(np.arange(8), (5, 6))}
+    state[2, 1:] = np.nan if marked else 0.5  # a single bad element spoils its step
     features = {**base.features, "state": state, "action": action}
-    lake = write([replace(base, features=features, valid=valid), make_episode(1, steps=4)])
+    lake = write(
+        [replace(base, features=features, valid=valid if marked else {}), make_episode(1, steps=4)]
+    )
     windows = plan_of(lake, spans=WindowSpans(horizon=3, history=2))
     # The window at 2 observes step 2, and so does that at 3.
     assert windows.header.audit[0].refused == {"window-touches-invalid-state": 2}
     assert windows.header.num_spans == 8 - 2 + 4
     assert windows.episodes["invalid_action_steps"].to_pylist() == [[5, 6], []]
+    assert windows.header.audit[0].unscored == 2
     whole = plan_of(lake, spans=TrajectorySpans())
     assert whole.header.audit[0].refused == {"step-with-invalid-state": 1}
     assert whole.header.audit[0].split == 1

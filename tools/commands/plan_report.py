@@ -165,6 +165,7 @@ def _audit(header: PlanHeader) -> Table:
                 ("omitted", source.omitted),
                 ("dropped", source.dropped),
                 ("cut", source.cut),
+                ("action steps left out of the loss", source.unscored),
                 ("further pieces of split episodes", source.split),
                 *((f"refused: {reason}", count) for reason, count in source.refused.items()),
             )
