@@ -281,3 +281,11 @@ def read_all(root: Path) -> list[EpisodeReading]:
 
 def reasons(findings: Sequence[Any]) -> set[str]:
     return {finding.reason for finding in findings}
+
+
+def same_frames(root: Path, episode: Any, file: str, steps: range) -> None:
+    """Every step shows, bit for bit, the frame of its number in the file."""
+    frames, truth = decoded(episode.cameras["top"]), plain_decode(root / file)
+    shown = episode.cameras["top"].index.step_to_frame
+    for step in steps:
+        assert (frames[int(shown[step])] == truth[step]).all(), step
