@@ -189,7 +189,7 @@ def _require_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Refuse anything but one statement that reads.
 
     Raises:
-        CatalogError: none, several, or one that writes or changes the session.
+        CatalogError: none, several, or one that writes or changes settings.
         duckdb.Error: it cannot be parsed.
     """
     require_unicode(sql)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -198,7 +199,8 @@ def read_rows(dataset: Any, start: int, stop: int, where: str) -> Any:  # noqa: 
     """Rows [start, stop) of a dataset.
 
     Raises:
-        EpisodeError: the bytes were never written, cannot be read back, or do not fit into memory.
+        EpisodeError: some or all of the dataset was never written (a recorder that was stopped),
+            or the bytes cannot be read back or do not fit into memory.
     """
     stream = where.rsplit("/", 1)[-1]
     try:
@@ -209,6 +211,13 @@ def read_rows(dataset: Any, start: int, stop: int, where: str) -> Any:  # noqa: 
                 reason="never-written",
                 stream=stream,
             )
+        if missing := _missing_chunks(dataset):
+            raise EpisodeError(
+                f"{where}: {missing} of its chunks were never written, and would read as zeros: was"
+                " the recorder stopped half-way?",
+                reason="partly-written",
+                stream=stream,
+            )
         return dataset[start:stop]
     except (*_H5PY_ERRORS, MemoryError) as error:
         raise EpisodeError(
@@ -216,3 +225,13 @@ def read_rows(dataset: Any, start: int, stop: int, where: str) -> Any:  # noqa: 
             reason="damaged-stream",
             stream=stream,
         ) from error
+
+
+def _missing_chunks(dataset: Any) -> int:  # noqa: ANN401
+    """Chunks of a chunked dataset that the file does not hold; 0 for any other layout."""
+    if dataset.chunks is None or dataset.is_virtual:
+        return 0
+    needed: int = prod(
+        -(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True)
+    )
+    return max(0, needed - int(dataset.id.get_num_chunks()))

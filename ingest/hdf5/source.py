@@ -76,7 +76,7 @@ def read_recorded(
     """Read an episode.
 
     Raises:
-        EpisodeError: a number of steps that no recording has.
+        EpisodeError: a number of steps that no recording has, or no stream that can be kept.
         SpecError: what was read does not make a valid episode.
     """
     if recorded.num_steps > _MAX_STEPS:
@@ -93,6 +93,12 @@ def read_recorded(
         fps=recorded.fps,
         options=options,
     )
+    if not streams.features and not streams.cameras:
+        raise EpisodeError(
+            f"{recorded.files[0]}: {entry.locator}: no stream can be kept: "
+            + "; ".join(f"{found.stream} {found.reason}" for found in streams.findings),
+            reason="nothing-left",
+        )
     times, bad_times = step_times(recorded.num_steps, recorded.fps, recorded.stamps, entry.locator)
     labels = dict(recorded.labels)
     if options.embodiment:

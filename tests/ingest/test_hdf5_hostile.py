@@ -80,6 +80,36 @@ def test_rows_that_were_only_reserved_are_not_zeros(tmp_path: Path) -> None:
     assert "never-written" in {finding.reason for finding in reading.findings}
 
 
+def test_chunks_that_were_never_written_are_not_zeros(tmp_path: Path) -> None:
+    def stop_half_way(file: Any) -> None:
+        for name, shape in (
+            ("observations/late", (6, 3)),
+            ("observations/images/top", (6, 8, 8, 3)),
+        ):
+            stored = file.create_dataset(name, shape=shape, dtype="u1", chunks=(1, *shape[1:]))
+            stored[:4] = 7
+            whole = file.create_dataset(f"{name}_whole", shape=shape, dtype="u1", chunks=shape)
+            whole[:4] = 7  # in one chunk, so the rest of it is written too
+
+    reading = _aloha(tmp_path, stop_half_way)
+    left_out = {f.stream: f.reason for f in reading.findings if f.severity == "error"}
+    assert left_out == {"late": "partly-written", "top": "partly-written"}
+    assert "late_whole" in reading.episode.features
+    assert set(reading.episode.cameras) == {"top_whole"}
+
+
+def test_an_episode_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    def stop_half_way(file: Any) -> None:
+        del file["observations"], file["action"]
+        file.create_group("observations")
+        stored = file.create_dataset("action", shape=(6, 3), dtype="f4", chunks=(1, 3))
+        stored[:4] = 7
+
+    with pytest.raises(EpisodeError, match="partly-written") as error:
+        _aloha(tmp_path, stop_half_way)
+    assert error.value.reason == "nothing-left"
+
+
 def test_loops_of_links_end(tmp_path: Path) -> None:
     def link(file: Any) -> None:
         file["observations/itself"] = file["observations"]
