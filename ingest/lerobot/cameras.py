@@ -130,7 +130,9 @@ class CameraReader:
         if frame_index is not None and not np.array_equal(
             frame_index, np.arange(num_steps, dtype=np.int64)
         ):
-            by = "frame_index" if np.array_equal(step_to_frame, frame_index) else "row order"
+            in_order = np.arange(num_steps, dtype=np.int64)
+            shown = np.where(in_order < supply, in_order, -1)
+            by = "row order" if np.array_equal(step_to_frame, shown) else "frame_index"
             one.note(
                 "warning",
                 "frame-index-gap",

@@ -61,8 +61,9 @@ def frame_numbers(
 ) -> NDArray[np.int32]:
     """Frame shown by each step, counted from the episode's first frame; -1 where there is none.
 
-    Step k shows frame k. Only where the rows have gaps in `frame_index` (rows were removed) and
-    the video does not (it holds more frames than rows) do the numbers in `frame_index` count.
+    Step k shows the frame that its `frame_index` names, also where rows were removed or stand in
+    another order; and frame k where `frame_index` cannot be right, since it repeats a number or
+    names frames that neither the video nor the number of steps has.
 
     Args:
         frame_index: int64 [T] as recorded, or None.
@@ -72,10 +73,9 @@ def frame_numbers(
     numbers = np.arange(num_steps, dtype=np.int64)
     if (
         frame_index is not None
-        and supply != num_steps
-        and frame_index[0] >= 0
-        and (np.diff(frame_index) > 0).all()
-        and frame_index[-1] < supply
+        and frame_index.min() >= 0
+        and frame_index.max() < max(supply, num_steps)
+        and len(np.unique(frame_index)) == num_steps
     ):
         numbers = frame_index
     return np.where(numbers < supply, numbers, -1).astype(np.int32)

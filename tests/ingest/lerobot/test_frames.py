@@ -74,7 +74,11 @@ def test_steps_without_frame_are_marked() -> None:
         ([0, 1, 4, 5], 6, [0, 1, 4, 5]),  # rows were removed, frames were not
         ([0, 1, 4, 5], 4, [0, 1, 2, 3]),  # both were removed
         ([0, 1, 4, 9], 6, [0, 1, 2, 3]),  # numbers beyond the video
-        ([3, 2, 1, 0], 6, [0, 1, 2, 3]),  # not ascending
+        ([3, 2, 1, 0], 6, [3, 2, 1, 0]),  # rows in another order
+        ([1, 0, 2, 3], 4, [1, 0, 2, 3]),
+        ([1, 0, 3, 2], 3, [1, 0, -1, 2]),  # and a frame short
+        ([0, 1, 1, 2], 4, [0, 1, 2, 3]),  # a number twice
+        ([-1, 0, 1, 2], 4, [0, 1, 2, 3]),
         ([2, 3, 4, 5], 4, [0, 1, 2, 3]),  # counting from elsewhere
     ],
 )

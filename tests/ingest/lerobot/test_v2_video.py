@@ -162,3 +162,13 @@ def test_rows_removed_from_the_parquet_keep_their_own_frames(root: Path) -> None
     assert {"frame-index-gap", "wrong-count"} <= reasons(reading.findings)
     frames, truth = decoded(reading.episode.cameras["top"]), plain_decode(root / v2_video(TOP, 1))
     assert all((frames[number] == truth[number]).all() for number in (0, 1, 4, 6))
+
+
+def test_rows_in_another_order_keep_their_own_frames(root: Path) -> None:
+    edit_rows(root / v2_data(0), lambda t: t.take(pa.array([0, 2, 1, 3, 4])))
+    reading = read_all(root)[0]
+    video = reading.episode.cameras["top"]
+    assert video.index.step_to_frame.tolist() == [0, 2, 1, 3, 4]
+    assert {"frame-index-gap", "backward-timestamps"} <= reasons(reading.findings)
+    frames, truth = decoded(video), plain_decode(root / v2_video(TOP, 0))
+    assert all((frames[number] == truth[number]).all() for number in range(5))
