@@ -1,6 +1,8 @@
 """From spans to steps: drawn, packed, balanced, once per epoch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -8,6 +10,7 @@ from packing.balance import balance, enough_window_steps
 from packing.bounds import certify
 from packing.certificate import Certificate
 from packing.draw import LEAST_OPEN_RUNS, draw_order
+from packing.errors import PackingError
 from packing.histogram_bfd import histogram_bfd
 from packing.packs import Load, Packing, loads_of
 from packing.settings import PlanSettings
@@ -22,7 +25,7 @@ class Arrangement:
     Attributes:
         packing: one pack per slot, empty ones included; `items` are span ids.
         epoch: int64 [slots], epoch of each slot.
-        certificate: of the epoch that needed the most packs.
+        certificate: of the epoch whose packs are the most over its own bound.
         settings: with every choice made that was left open.
     """
 
@@ -36,24 +39,36 @@ class Arrangement:
         return np.repeat(np.arange(len(self.packing)), self.packing.sizes)
 
 
-def arrange(spans: Spans, runs: Int64s, settings: PlanSettings) -> Arrangement:
+def arrange(
+    spans: Spans,
+    runs: Int64s,
+    settings: PlanSettings,
+    counts: Callable[[int], Int64s] | None = None,
+) -> Arrangement:
     """Plan every epoch.
 
     Args:
         spans: the source spans, n > 0, none over a limit, none without a token.
         runs: int64 [n], which are drawn together (see `packing.draw.runs_of`).
         settings: all choices.
+        counts: epoch -> int64 [n], how often each span occurs in it; once each where None.
+
+    Raises:
+        PackingError: counts that are not such, or an epoch without a span.
     """
     loads = loads_of(spans, settings)
     squares = spans.tokens.astype(np.int64) ** 2
     epochs: list[Packing] = []
-    most = 0
+    certificates: list[Certificate] = []
     open_runs = settings.open_runs or LEAST_OPEN_RUNS
     window_steps = settings.balance_window_steps
     for epoch in range(settings.epochs):
-        order = draw_order(runs, open_runs, settings.seed, epoch)
+        occurs = counts(epoch) if counts else None
+        order = draw_order(runs, open_runs, settings.seed, epoch, occurs)
+        if not len(order):
+            raise PackingError(f"epoch {epoch} has no span: every one has count 0")
         packing = _pack(order, loads, settings, epoch)
-        most = max(most, len(packing))
+        certificates.append(certify(loads, len(packing), occurs))
         cost = settings.cost_units(packing.sum(spans.tokens), packing.sum(squares))
         # Chosen in the first epoch: the costs of another are those of the same spans.
         window_steps = window_steps or enough_window_steps(cost, settings.slots_per_step)
@@ -76,7 +91,7 @@ def arrange(spans: Spans, runs: Int64s, settings: PlanSettings) -> Arrangement:
             offsets=np.concatenate(offsets),
         ),
         epoch=np.repeat(np.arange(settings.epochs), [len(packing) for packing in epochs]),
-        certificate=certify(loads, most),
+        certificate=max(certificates, key=lambda c: Fraction(c.packs, c.bound)),
         settings=replace(settings, open_runs=open_runs, balance_window_steps=window_steps),
     )
 

@@ -39,17 +39,27 @@ def l2_bound(histogram: NDArray[np.int64], limit: int) -> int:
     return int((large + medium + more).max())
 
 
-def certify(loads: Sequence[Load], packs: int) -> Certificate:
+def certify(
+    loads: Sequence[Load], packs: int, counts: NDArray[np.int64] | None = None
+) -> Certificate:
     """Certificate of a packing: L2 in every limited dimension, and the largest of them.
 
     A packing that respects several limits respects each, so every single dimension's bound holds.
+
+    Args:
+        loads: limited dimensions, tokens first.
+        packs: non-empty packs used.
+        counts: int64 [n], how often each span was packed; once each where None.
     """
-    bounds = {
-        load.name: l2_bound(
-            np.bincount(load.per_span, minlength=load.limit + 1).astype(np.int64), load.limit
-        )
-        for load in loads
-    }
+    bounds = {load.name: l2_bound(_histogram(load, counts), load.limit) for load in loads}
     # Tokens first among equals: a cap binds only where its bound is the larger.
     binding = max(bounds, key=lambda name: (bounds[name], name == "tokens"))
     return Certificate(packs=packs, bound=bounds[binding], binding=binding, bounds=bounds)
+
+
+def _histogram(load: Load, counts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    if counts is None:
+        return np.bincount(load.per_span, minlength=load.limit + 1).astype(np.int64, copy=False)
+    histogram = np.zeros(load.limit + 1, np.int64)
+    np.add.at(histogram, load.per_span, counts)
+    return histogram

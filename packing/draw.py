@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from packing.errors import PackingError
 from packing.seeded import STREAM_JITTER, STREAM_RUNS, permutation, random_words
 from packing.spans import Int64s, Spans
 
@@ -61,15 +62,63 @@ def runs_of(spans: Spans, run_steps: int) -> Int64s:
     return np.asarray(np.cumsum(begins))
 
 
-def draw_order(runs: Int64s, open_runs: int, seed: int, epoch: int) -> Int64s:
-    """Indices of the spans in the order in which they are drawn, int64 [n].
+def draw_order(
+    runs: Int64s, open_runs: int, seed: int, epoch: int, counts: Int64s | None = None
+) -> Int64s:
+    """Indices of the spans in the order in which they are drawn, int64 [n], or [sum of counts].
 
     Args:
         runs: run of each span, ascending from 0 without gaps (see `runs_of`).
         open_runs: runs open at the same time.
         seed: of the shuffle.
         epoch: each is shuffled afresh.
+        counts: int64 [n], how often each span is drawn; once each where None. The k-th repetition
+            of a run (of those of its spans that have one) is a run of its own.
+
+    Raises:
+        PackingError: counts of another shape, or negative ones.
     """
+    if counts is None:
+        return _draw(runs, open_runs, seed, epoch)
+    spans, runs = repeat_runs(runs, counts)
+    return spans[_draw(runs, open_runs, seed, epoch)]
+
+
+def repeat_runs(runs: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
+    """Spans repeated as often as `counts` says, and the runs of these repetitions.
+
+    Args:
+        runs: int64 [n], ascending run of each span.
+        counts: int64 [n], occurrences of each span; 0 leaves it out.
+
+    Returns:
+        spans int64 [sum of counts], first all that occur at all, then all that occur twice, ...;
+        and the run of each, ascending from 0 without gaps.
+
+    Raises:
+        PackingError: counts of another shape, or negative ones.
+    """
+    if counts.shape != runs.shape or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise PackingError(
+            f"counts of spans are {counts.dtype} {counts.shape}, must be {runs.shape} integers of"
+            " at least 0"
+        )
+    rounds: list[Int64s] = []
+    numbers: list[Int64s] = []
+    begun = 0
+    spans = np.flatnonzero(counts)
+    while len(spans):
+        number = np.cumsum(np.diff(runs[spans], prepend=runs[spans[0]]) != 0) + begun
+        rounds.append(spans)
+        numbers.append(number)
+        begun = int(number[-1]) + 1
+        spans = spans[counts[spans] > len(rounds)]
+    if not rounds:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate(rounds), np.concatenate(numbers)
+
+
+def _draw(runs: Int64s, open_runs: int, seed: int, epoch: int) -> Int64s:
     n = len(runs)
     if n == 0:
         return np.zeros(0, np.int64)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packing.draw import aligned_run, draw_order, enough_open_runs, runs_of
+from packing.draw import aligned_run, draw_order, enough_open_runs, repeat_runs, runs_of
 from tests.packing.synthetic import spans_of_lengths
 
 
@@ -65,3 +65,19 @@ def test_enough_open_runs_for_a_step(spans: float, runs: int) -> None:
 def test_runs_are_aligned_to_key_frames(gop: int, run: int) -> None:
     assert aligned_run(gop) == run
     assert gop % run == 0 or run % gop == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=20), st.integers(1, 9))
+def test_spans_are_drawn_as_often_as_counted(drawn: list[tuple[int, int]], open_runs: int) -> None:
+    runs = np.repeat(np.arange(len(drawn)), [length for length, _ in drawn])
+    counts = np.repeat([times for _, times in drawn], [length for length, _ in drawn])
+    counts = counts.astype(np.int64)
+    order = draw_order(runs, open_runs, 0, 0, counts)
+    assert np.array_equal(np.bincount(order, minlength=len(runs)), counts)
+
+
+def test_a_repetition_of_a_run_is_a_run_of_its_own() -> None:
+    runs = np.array([0, 0, 0, 1, 1])
+    spans, repeated = repeat_runs(runs, np.array([1, 3, 2, 0, 2]))
+    assert spans.tolist() == [0, 1, 2, 4, 1, 2, 4, 1]
+    assert repeated.tolist() == [0, 0, 0, 1, 2, 2, 3, 4]
