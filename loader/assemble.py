@@ -17,7 +17,7 @@ from loader.images import ImageTable
 from loader.plan_rows import PackRow, PlanRows
 from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
 from loader.shape import BatchShape
-from packing.plan import PlanHeader
+from packing.plan_header import PlanHeader
 from packing.tokenizer import IMAGE_ID, PAD_ID, STATE_ID
 
 

@@ -20,7 +20,7 @@ from lake.video_runs import RunTable
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
-from packing.plan import PlanSpec
+from packing.plan_header import PlanSpec
 
 _REQUESTS_PER_LOAD: Final = 3
 

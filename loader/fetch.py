@@ -88,7 +88,7 @@ class Fetcher:
         self._coming_images = 0
         # As far as the plan says that frames of a run are shown again; it grows from one window,
         # so that the first batch does not wait for it.
-        reach = rows.plan.header.quality.run_steps * cursor.packs_per_step
+        reach = rows.plan.header.run_steps * cursor.packs_per_step
         self._most_look_ahead = min(max(reach, WINDOW_PACKS), _MOST_LOOK_AHEAD_PACKS)
         self._look_ahead = 0
 

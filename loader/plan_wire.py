@@ -11,7 +11,8 @@ from typing import Final
 import pyarrow as pa
 
 from loader.errors import LoaderError
-from packing.plan import Plan, PlanHeader
+from packing.plan import Plan
+from packing.plan_header import PlanHeader
 
 _LENGTH: Final = struct.Struct("<Q")
 _TABLES: Final = ("packs", "episodes", "texts")

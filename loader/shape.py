@@ -5,7 +5,7 @@ from typing import Self
 
 from loader.batch import ImageFormat
 from loader.errors import BatchError
-from packing.plan import PlanHeader
+from packing.plan_header import PlanHeader
 
 
 @dataclass(frozen=True, kw_only=True)

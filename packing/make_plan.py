@@ -20,8 +20,9 @@ from packing.layout import TokenLayout
 from packing.measure import audit_spans, measure_quality
 from packing.norm_stats import NormStats, merge_stats
 from packing.pack_table import pack_shape, pack_table
-from packing.plan import TEXTS_SCHEMA, Plan, PlanHeader
+from packing.plan import TEXTS_SCHEMA, Plan
 from packing.plan_episodes import PlanEpisodes, read_plan_episodes
+from packing.plan_header import PlanHeader, PlanSegment
 from packing.settings import Packer, PlanSettings
 from packing.spans import Int64s, SpanLimits, SpanMaker, Spans
 from packing.tokenizer import find_tokenizer
@@ -120,22 +121,12 @@ def make_plan(
     settings, runs = _runs(made.spans, spans, settings, source.gop_steps)
     arrangement = arrange(made.spans, runs, settings)
     settings = arrangement.settings
-    header = PlanHeader(
-        versions=dict(chosen.versions),
-        selection_hash=chosen.selection.hash if chosen.selection else None,
-        layout=layout,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        vocab_size=tokenizer.vocab_size,
-        span_maker=describe_spans(spans),
-        settings=settings,
+    segment = PlanSegment(
         num_steps=len(arrangement.packing) // slots_per_step,
         num_spans=len(made.spans),
-        shape=pack_shape(made.spans, arrangement),
-        datasets=source.datasets,
-        embodiments=source.embodiments,
-        cameras=source.cameras,
-        specs=source.specs,
-        stats=_stats(pinned, source),
+        selection_hash=chosen.selection.hash if chosen.selection else None,
+        span_maker=describe_spans(spans),
+        settings=settings,
         certificate=arrangement.certificate,
         audit=audit_spans(
             made,
@@ -149,6 +140,19 @@ def make_plan(
         quality=measure_quality(
             made.spans, runs, arrangement, settings, layout, len(source.cameras)
         ),
+    )
+    header = PlanHeader(
+        versions=dict(chosen.versions),
+        layout=layout,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        shape=pack_shape(made.spans, arrangement),
+        datasets=source.datasets,
+        embodiments=source.embodiments,
+        cameras=source.cameras,
+        specs=source.specs,
+        stats=_stats(pinned, source),
+        segments=(segment,),
     )
     return Plan(
         header=header,

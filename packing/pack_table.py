@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from packing.arrange import Arrangement
 from packing.errors import PlanError
-from packing.plan import PACKS_SCHEMA, PackShape
+from packing.plan import PACKS_SCHEMA
+from packing.plan_header import PackShape
 from packing.spans import Int64s, Spans
 
 
@@ -41,6 +42,7 @@ def pack_table(spans: Spans, arrangement: Arrangement, slots_per_step: int) -> p
             "step": rows // slots_per_step,
             "slot": (rows % slots_per_step).astype(np.int32),
             "span_id": column(packing.items),
+            "occurrence": column(np.zeros(len(packing.items), np.int32)),
             **of_span,
             "tokens": packing.sum(spans.tokens).astype(np.int32),
             "sum_sq": sum_of_squares(spans, arrangement),

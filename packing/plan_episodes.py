@@ -15,7 +15,8 @@ from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.errors import PlanError
 from packing.layout import TokenLayout
-from packing.plan import EPISODES_SCHEMA, PlanSpec
+from packing.plan import EPISODES_SCHEMA
+from packing.plan_header import PlanSpec
 from packing.roles import resolve_roles
 from packing.spans import EpisodeSteps
 from packing.tokenizer import Tokenizer
@@ -117,6 +118,7 @@ def read_plan_episodes(
             "num_steps": rows["num_steps"],
             "cameras": pa.array(present, pa.list_(pa.int16())),
             "invalid_action_steps": _invalid_steps(action_valid, offsets),
+            "invalid_state_steps": pa.nulls(len(offsets) - 1, pa.list_(pa.int32())).fill_null([]),
         },
         schema=EPISODES_SCHEMA,
     )

@@ -21,7 +21,8 @@ from lake.insert import insert_new
 from lake.store import Lake
 from lake.tables import STORAGE_VERSION, TABLES
 from packing.errors import PlanError
-from packing.plan import EPISODES_SCHEMA, PACKS_SCHEMA, TEXTS_SCHEMA, Plan, PlanHeader
+from packing.plan import EPISODES_SCHEMA, PACKS_SCHEMA, TEXTS_SCHEMA, Plan
+from packing.plan_header import PlanHeader
 
 _SCHEMAS: Final = {"packs": PACKS_SCHEMA, "episodes": EPISODES_SCHEMA, "texts": TEXTS_SCHEMA}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from lake.spec import Spec
 from packing.errors import PlanError
-from packing.plan import PlanSpec
+from packing.plan_header import PlanSpec
 
 NO_FEATURE = "none"
 

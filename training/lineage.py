@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake.insert import insert_new
 from lake.store import Lake
-from packing.plan import PlanHeader
+from packing.plan_header import PlanHeader
 from training.config import TrainConfig
 from training.distributed import Ranks, barrier
 from training.errors import CheckpointError

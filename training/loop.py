@@ -22,7 +22,8 @@ from torch.nn.utils import clip_grad_norm_
 from lake.store import Lake
 from loader.batch import PackedBatch
 from loader.pack_loader import PackLoader
-from packing.plan import Plan, PlanHeader
+from packing.plan import Plan
+from packing.plan_header import PlanHeader
 from training.attention import attention_backend
 from training.checkpoint import (
     Progress,

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from packing.layout import TokenLayout
-from packing.plan import PlanHeader, PlanSpec
+from packing.plan_header import PlanHeader, PlanSpec
 from training.errors import CheckpointError, ConfigError
 
 

@@ -14,7 +14,8 @@ from lake.errors import HeadraceError
 from packing.errors import PackingError, PlanError
 from packing.layout import TokenLayout
 from packing.make_plan import READ_TABLES, make_plan
-from packing.plan import Plan, PlanHeader
+from packing.plan import Plan
+from packing.plan_header import PlanHeader
 from packing.plan_store import save_plan
 from packing.spans import EpisodeSteps, SpanLimits, SpanSet
 from packing.tokenizer import Utf8Bytes
@@ -213,7 +214,7 @@ def test_header_json_round_trip(ten: Lake) -> None:
 
 def test_header_of_another_layout_or_no_header(ten: Lake) -> None:
     raw = json.loads(plan_of(ten).header.to_json())
-    with pytest.raises(PlanError, match="layout version 99, this Headrace reads 1"):
+    with pytest.raises(PlanError, match="layout version 99, this Headrace reads 2"):
         PlanHeader.from_json(json.dumps({**raw, "layout_version": 99}))
     for text in ("", "[]", "{}", json.dumps({**raw, "extra": 1}), json.dumps({**raw, "shape": 0})):
         with pytest.raises(PlanError, match="header cannot be read"):

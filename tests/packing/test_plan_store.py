@@ -122,7 +122,7 @@ def test_plan_of_another_layout_version(ten: Lake, plan: Plan) -> None:
     save_plan(ten, plan, "mix")
     header = {**json.loads(plan.header.to_json()), "layout_version": 7}
     ten.latest("plans").update({"header_json": f"'{json.dumps(header)}'"})
-    with pytest.raises(PlanError, match="layout version 7, this Headrace reads 1"):
+    with pytest.raises(PlanError, match="layout version 7, this Headrace reads 2"):
         load_plan(ten, "mix")
 
 

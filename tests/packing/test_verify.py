@@ -65,15 +65,20 @@ def test_occurrence_that_differs_between_epochs(plan: Plan) -> None:
 
 def test_budget_and_certificate_are_checked_against_the_spans(plan: Plan) -> None:
     header = plan.header
+    (segment,) = header.segments
+
+    def with_segment(**changes: Any) -> Plan:
+        return replace(plan, header=replace(header, segments=(replace(segment, **changes),)))
+
     tight = replace(header.settings, budget_tokens=128)
     with pytest.raises(PlanError, match="is over its tokens"):
-        verify_plan(replace(plan, header=replace(header, settings=tight)).sealed())
+        verify_plan(with_segment(settings=tight).sealed())
     lying = replace(header.certificate, bound=header.certificate.bound + 1)
     with pytest.raises(PlanError, match="certificate is"):
-        verify_plan(replace(plan, header=replace(header, certificate=lying)))
+        verify_plan(with_segment(certificate=lying))
     lossy = (replace(header.audit[0], omitted=1), *header.audit[1:])
     with pytest.raises(PlanError, match="counts 1 spans omitted"):
-        verify_plan(replace(plan, header=replace(header, audit=lossy)))
+        verify_plan(with_segment(audit=lossy))
 
 
 def test_hash_is_checked_first(plan: Plan) -> None:

@@ -7,16 +7,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from packing.plan import PlanHeader
+from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
 
 
 def print_plan_json(entry: PlanEntry, header: PlanHeader) -> None:
-    """The header as one JSON object, with the name and the share of the certificate."""
+    """The header as one JSON object, with totals and the newest segment's fields."""
     document = {
         "name": entry.name,
         "location": entry.location,
+        **asdict(header.newest),
         **asdict(header),
+        "num_steps": header.num_steps,
+        "num_spans": header.num_spans,
+        "epochs": header.epochs,
         "packs_over_bound": header.certificate.packs_over_bound,
     }
     typer.echo(json.dumps(document, ensure_ascii=False))
