@@ -69,7 +69,9 @@ def arrange(
             raise PackingError(f"epoch {epoch} has no span: every one has count 0")
         packing = _pack(order, loads, settings, epoch)
         certificates.append(certify(loads, len(packing), occurs))
-        cost = settings.cost_units(packing.sum(spans.tokens), packing.sum(squares))
+        cost = settings.cost.units(
+            packing.sum(spans.tokens), packing.sum(squares), packing.sum(spans.images)
+        )
         # Chosen in the first epoch: the costs of another are those of the same spans.
         window_steps = window_steps or enough_window_steps(cost, settings.slots_per_step)
         epochs.append(

@@ -88,4 +88,5 @@ def max_over_mean(cost: Int64s, slots: int, world_size: int) -> float:
         return 1.0
     grid = cost.reshape(-1, slots)
     per_rank = np.stack([grid[:, r::world_size].sum(axis=1) for r in range(world_size)], axis=1)
-    return float(per_rank.max(axis=1).sum() * world_size / per_rank.sum())
+    # In Python's integers: a sum of costs fits int64, its product with a world size need not.
+    return int(per_rank.max(axis=1).sum()) * world_size / int(per_rank.sum())

@@ -14,6 +14,7 @@ from catalog.selection import SELECTION_NAME, Selection, answer_selection, load_
 from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.arrange import arrange
+from packing.cost import DEFAULT_COST, CostModel
 from packing.draw import aligned_run, enough_open_runs, runs_of
 from packing.errors import PlanError
 from packing.layout import TokenLayout
@@ -48,7 +49,8 @@ def make_plan(
     open_runs: int | None = None,
     run_length: int | None = None,
     balance_window_steps: int | None = None,
-    d_model: int = 1024,
+    cost: CostModel | None = None,
+    d_model: int | None = None,
     max_images: int | None = None,
     max_action_queries: int | None = None,
     max_spans: int | None = None,
@@ -75,7 +77,8 @@ def make_plan(
         run_length: windows of a run; None aligns it to the distance of key frames.
         balance_window_steps: steps among which packs of like cost are gathered; None takes as
             many as are needed.
-        d_model: width of the model, for its cost.
+        cost: what a pack costs to compute, measured by `headrace bench cost` (`MeasuredCost`).
+        d_model: width of a plain transformer in place of `cost`; 1024 where both are None.
         max_images: cap per pack.
         max_action_queries: cap per pack.
         max_spans: cap per pack.
@@ -98,7 +101,7 @@ def make_plan(
         open_runs=open_runs,
         run_length=run_length,
         balance_window_steps=balance_window_steps,
-        d_model=d_model,
+        cost=_cost(cost, d_model),
         max_images=max_images,
         max_action_queries=max_action_queries,
         max_spans=max_spans,
@@ -164,6 +167,14 @@ def make_plan(
         ),
         selection=chosen.selection,
     ).sealed()
+
+
+def _cost(cost: CostModel | None, d_model: int | None) -> CostModel:
+    if d_model is None:
+        return cost or DEFAULT_COST
+    if cost is not None:
+        raise PlanError("a cost model and d_model are both given; d_model only makes one of them")
+    return CostModel.of_width(d_model)
 
 
 def describe_spans(spans: SpanMaker) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def measure_quality(
     step = arrangement.span_slots() // slots
     episode = spans.episode[items].astype(np.int64)
     tokens = packing.sum(spans.tokens)
-    cost = settings.cost_units(tokens, sum_of_squares(spans, arrangement))
+    cost = settings.cost.units(
+        tokens, sum_of_squares(spans, arrangement), packing.sum(spans.images)
+    )
     full = np.repeat((packing.sizes.reshape(-1, slots) > 0).all(axis=1), slots)
     rows, images = len(spans), int(spans.observed.max()) * num_cameras
     padded = int(spans.action_tokens.max()) + int(

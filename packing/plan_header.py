@@ -96,7 +96,7 @@ class PlanSegment:
         return cls(
             **{
                 **raw,
-                "settings": PlanSettings(**raw["settings"]),
+                "settings": PlanSettings.from_dict(raw["settings"]),
                 "certificate": Certificate(**raw["certificate"]),
                 "audit": tuple(SourceAudit(**a) for a in raw["audit"]),
                 "quality": PlanQuality.from_dict(raw["quality"]),

@@ -1,14 +1,12 @@
 """The choices that, with the data, decide a plan to the last byte."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from packing.cost import DEFAULT_COST, CostModel
 from packing.errors import PlanError
 
-Int64s = NDArray[np.int64]
 Packer = Literal["shuffle-fill", "bfd"]
 
 TOKEN_MULTIPLE = 128
@@ -34,7 +32,7 @@ class PlanSettings:
             distance of key frames (`packing.draw.aligned_run`).
         balance_window_steps: steps among whose packs those of like cost are put together, or None
             for as many as the costs ask for (`packing.balance.enough_window_steps`).
-        d_model: width of the model whose cost is balanced: tokens + sum(length^2)/(6 d_model).
+        cost: what a pack costs to compute, by which ranks are balanced.
         max_images: cap on images in a pack, or None.
         max_action_queries: cap on action tokens in a pack, or None.
         max_spans: cap on spans in a pack, or None.
@@ -49,7 +47,7 @@ class PlanSettings:
     open_runs: int | None = None
     run_length: int | None = None
     balance_window_steps: int | None = None
-    d_model: int = 1024
+    cost: CostModel = DEFAULT_COST
     max_images: int | None = None
     max_action_queries: int | None = None
     max_spans: int | None = None
@@ -69,13 +67,14 @@ class PlanSettings:
         if self.packer not in {"shuffle-fill", "bfd"}:
             raise PlanError(f"unknown packer {self.packer!r}: use shuffle-fill or bfd")
         for name, value in asdict(self).items():
-            if name in {"packer", "seed"} or value is None:
+            if name in {"packer", "seed", "cost"} or value is None:
                 continue
             if value < 1:
                 raise PlanError(f"{name} must be at least 1, is {value}")
         if not 0 <= self.seed < 1 << 63:
             raise PlanError(f"seed must be in [0, 2^63), is {self.seed}")
 
-    def cost_units(self, tokens: Int64s, sum_sq: Int64s) -> Int64s:
-        """Cost of packs in integer units, 6 d_model times the cost; int64 [P] from int64 [P]."""
-        return tokens * np.int64(6 * self.d_model) + sum_sq
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """From parsed JSON, as a plan records them."""
+        return cls(**{**raw, "cost": CostModel(**raw["cost"])})

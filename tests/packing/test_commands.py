@@ -1,6 +1,7 @@
 """`headrace pack` and `headrace plan`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from lake import Lake
 from lake.errors import HeadraceError
+from packing.cost import CostModel, MeasuredCost
 from tools.cli import build_app
 
 
@@ -72,7 +74,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "open_runs": 5,
         "run_length": 4,
         "balance_window_steps": 6,
-        "d_model": 99,
+        "cost": {"per_token": 594, "per_square": 1, "per_image": 0, "per_pack": 0},
         "max_images": 8,
         "max_action_queries": 40,
         "max_spans": 6,
@@ -99,6 +101,8 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         (("--spans", "trajectory", "--horizon", 3), "--horizon: not an option of --spans traj"),
         (("--layout", "/nowhere.json"), "--layout /nowhere.json: cannot be read"),
         (("--budget-tokens", 100), "multiple of 128"),
+        (("--cost", "/nowhere.json"), "/nowhere.json: cannot be read"),
+        (("--cost", "/nowhere.json", "--d-model", 8), "--cost and --d-model"),
     ],
 )
 def test_bad_options_are_one_error(ten: Lake, args: tuple[object, ...], match: str) -> None:
@@ -106,6 +110,15 @@ def test_bad_options_are_one_error(ten: Lake, args: tuple[object, ...], match: s
     assert isinstance(result.exception, HeadraceError)
     assert match in str(result.exception)
     assert result.stdout == ""
+
+
+def test_measured_cost_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
+    cost = CostModel(per_token=5, per_square=2, per_image=3, per_pack=4)
+    MeasuredCost(cost=cost, unit_s=1e-9, relative_error=0.01, check_error=0.02).write(
+        tmp_path / "cost.json"
+    )
+    document = pack(ten, "--cost", tmp_path / "cost.json")
+    assert document["settings"]["cost"] == asdict(cost)
 
 
 def test_advice_where_near_equal_spans_leave_a_gap(ten: Lake) -> None:

@@ -11,6 +11,7 @@ import pytest
 from catalog import freeze_selection, load_selection
 from lake import Episode, FeatureSpec, Lake, Spec, read_signals, visible_episodes
 from lake.errors import HeadraceError
+from packing.cost import CostModel
 from packing.errors import PackingError, PlanError
 from packing.layout import TokenLayout
 from packing.make_plan import READ_TABLES, make_plan
@@ -304,3 +305,23 @@ def test_unknown_span_maker(ten: Lake) -> None:
 
     with pytest.raises(PackingError, match="unknown span maker Mine"):
         plan_of(ten, spans=Mine())
+
+
+def test_measured_cost_decides_balance_and_hash(ten: Lake) -> None:
+    cost = CostModel(per_token=1, per_square=0, per_image=1 << 20)
+    plans = [plan_of(ten), plan_of(ten, d_model=1024), plan_of(ten, cost=cost)]
+    assert plans[0].plan_hash == plans[1].plan_hash != plans[2].plan_hash
+    header = PlanHeader.from_json(plans[2].header.to_json())
+    assert header.settings.cost == cost
+    verify_plan(plans[2])
+    images = np.array([sum(row) for row in plans[2].packs["images"].to_pylist()])
+    full = images.reshape(-1, 3)[:-1]
+    # Images are all that counts here, so packs of as many stand together.
+    assert header.quality.max_over_mean[3] == pytest.approx(
+        full.max(axis=1).sum() / full.mean(axis=1).sum(), rel=1e-2
+    )
+
+
+def test_cost_and_width_together_are_refused(ten: Lake) -> None:
+    with pytest.raises(PlanError, match="both given"):
+        plan_of(ten, cost=CostModel(per_token=1, per_square=0), d_model=8)

@@ -1,10 +1,12 @@
 """Choices that no plan can be made with are refused with what to use instead."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pytest
 
+from packing.cost import CostModel
 from packing.errors import PlanError
 from packing.settings import PlanSettings
 
@@ -33,7 +35,6 @@ def test_budget_keeps_cu_seqlens_inside_int32() -> None:
         {"open_runs": -1},
         {"run_length": 0},
         {"max_images": 0},
-        {"d_model": 0},
         {"seed": -1},
         {"packer": "worst-fit"},
     ],
@@ -43,7 +44,7 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any]) -> None:
         PlanSettings(**{"budget_tokens": 128, "slots_per_step": 1, **changes})
 
 
-def test_cost_is_linear_plus_quadratic_in_integer_units() -> None:
-    settings = PlanSettings(budget_tokens=128, slots_per_step=1, d_model=10)
-    cost = settings.cost_units(np.array([100]), np.array([600]))
-    assert cost.tolist() == [100 * 60 + 600]
+def test_settings_come_back_from_json() -> None:
+    cost = CostModel(per_token=7, per_square=2, per_image=3, per_pack=4)
+    settings = PlanSettings(budget_tokens=128, slots_per_step=1, cost=cost)
+    assert PlanSettings.from_dict(json.loads(json.dumps(asdict(settings)))) == settings

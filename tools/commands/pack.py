@@ -9,6 +9,7 @@ from lake.errors import HeadraceError
 from tools.commands.lake_options import StorageOptions, storage_options
 
 if TYPE_CHECKING:
+    from packing.cost import CostModel
     from packing.layout import TokenLayout
     from packing.plan import Plan
     from packing.spans import SpanMaker
@@ -88,7 +89,14 @@ def pack(
             help="Steps among which packs of like cost are gathered. [default: what 2 % needs]"
         ),
     ] = None,
-    d_model: Annotated[int, typer.Option(help="Width of the model, for its cost.")] = 1024,
+    cost: Annotated[
+        Path | None,
+        typer.Option(help="Measured cost of packs: the file of `headrace bench cost --out`."),
+    ] = None,
+    d_model: Annotated[
+        int | None,
+        typer.Option(help="Width of a plain transformer in place of --cost. [default: 1024]"),
+    ] = None,
     max_images: Annotated[int | None, typer.Option(help="Cap on images of a pack.")] = None,
     max_action_queries: Annotated[
         int | None, typer.Option(help="Cap on action tokens of a pack.")
@@ -170,6 +178,7 @@ def pack(
             open_runs=open_runs,
             run_length=run_length,
             balance_window_steps=balance_window_steps,
+            cost=_cost(cost, d_model),
             d_model=d_model,
             max_images=max_images,
             max_action_queries=max_action_queries,
@@ -200,6 +209,16 @@ def _span_maker(kind: str, window: dict[str, Any], trajectory: dict[str, Any]) -
     if kind == "window":
         return WindowSpans(**{"horizon": 16, **given})
     return TrajectorySpans(**given)
+
+
+def _cost(file: Path | None, d_model: int | None) -> "CostModel | None":
+    from packing.cost import MeasuredCost
+
+    if file is None:
+        return None
+    if d_model is not None:
+        raise PackOptionError("--cost and --d-model: the file says what a pack costs; give one")
+    return MeasuredCost.read(file).cost
 
 
 def _layout(file: Path | None, tokens: dict[str, int | None]) -> "TokenLayout":
