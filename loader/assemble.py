@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.batch import IGNORED_LABEL, Modality
-from loader.episodes import EpisodeData
 from loader.images import ImageTable
 from loader.plan_rows import PackRow, PlanRows
 from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
 from loader.shape import BatchShape
-from packing.plan_header import PlanHeader
+from loader.signals import PackSignals, action_queries
 from packing.tokenizer import IMAGE_ID, PAD_ID, STATE_ID
 
 
@@ -42,7 +41,7 @@ class Assembled:
 def assemble(
     row: PackRow,
     images: ImageTable,
-    episodes: Mapping[int, EpisodeData],
+    signals: PackSignals,
     rows: PlanRows,
     shape: BatchShape,
 ) -> Assembled:
@@ -50,8 +49,8 @@ def assemble(
 
     Args:
         row: the spans.
-        images: their pictures, as `image_table` gives them.
-        episodes: plan episode -> its data, for every episode of the pack.
+        images: their pictures.
+        signals: their states and actions.
         rows: the plan's tables.
         shape: sizes of the plan's batches.
     """
@@ -70,11 +69,11 @@ def assemble(
     image_tokens = ranges(image_first[order], header.layout.image_tokens)
     text_first = starts + row.images * header.layout.image_tokens
     state_tokens = _state_tokens(row, rows, text_first, header.layout.state_tokens)
-    queries = _queries(row, header)
+    queries = action_queries(row, header.layout)
     cu_action = padded_sums(queries, shape.segments)
     query_span = np.repeat(np.arange(num_spans), queries)
     query_nth = np.arange(len(query_span)) - cu_action[query_span]
-    actions, weights = _actions(row, episodes, rows, shape, queries)
+    weights = _action_weights(row, rows, queries)
     spec = rows.spec[row.episode]
     action_mask = _dim_masks([s.action_size for s in header.specs], shape.action_size)[spec]
     state_mask = _dim_masks([s.state_size for s in header.specs], shape.state_size)[spec]
@@ -86,12 +85,12 @@ def assemble(
         "image_step_index": images.step[order],
         "image_token_index": image_tokens,
         "cu_image_tokens": np.arange(len(images) + 1, dtype=np.int32) * header.layout.image_tokens,
-        "state": _states(row, episodes, shape),
+        "state": signals.state,
         "state_dim_mask": np.repeat(state_mask, observed, axis=0),
         "state_step_index": _state_steps(row),
         "state_token_index": state_tokens,
         "cu_seqlens_state": padded_sums(observed, shape.segments),
-        "actions": actions,
+        "actions": signals.action,
         "action_dim_mask": action_mask[query_span],
         "action_position_ids": query_nth.astype(np.int64),
         "action_loss_weights": weights,
@@ -185,8 +184,8 @@ def _buckets(
         one = shape.bucket_shape(count, *shape.image_size)
         return np.arange(count), np.zeros(count, np.int32), row, (one,)
     sizes = [(stream.index.height, stream.index.width) for stream in images.streams]
-    known = sorted(set(sizes))
-    bucket_of = np.asarray([known.index(size) for size in sizes], np.int32)
+    known = sorted({sizes[stream] for stream in np.unique(images.stream).tolist()})
+    bucket_of = np.asarray([known.index(s) if s in known else -1 for s in sizes], np.int32)
     bucket = bucket_of[images.stream]
     order = np.argsort(bucket, kind="stable")
     counts = np.bincount(bucket, minlength=len(known))
@@ -203,50 +202,21 @@ def _state_steps(row: PackRow) -> NDArray[np.int32]:
     return (row.start[span] + nth * row.stride[span]).astype(np.int32)
 
 
-def _states(
-    row: PackRow, episodes: Mapping[int, EpisodeData], shape: BatchShape
+def _action_weights(
+    row: PackRow, rows: PlanRows, queries: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    parts = [
-        episodes[episode].state[start:stop:stride]
-        for episode, start, stop, stride in zip(
-            row.episode.tolist(),
-            row.start.tolist(),
-            row.stop.tolist(),
-            row.stride.tolist(),
-            strict=True,
-        )
-    ]
-    return np.concatenate([np.empty((0, shape.state_size), np.float32), *parts])
-
-
-def _queries(row: PackRow, header: PlanHeader) -> NDArray[np.int32]:
-    """int32 [n]: action queries of each span, one per action step where the layout has actions."""
-    if header.layout.action_tokens == 0:
-        return np.zeros(len(row), np.int32)
-    return row.action_stop - row.action_start
-
-
-def _actions(
-    row: PackRow,
-    episodes: Mapping[int, EpisodeData],
-    rows: PlanRows,
-    shape: BatchShape,
-    queries: NDArray[np.int32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """float32 [Q, Da] actions and float32 [Q] weights, 0 at invalid ones."""
-    parts = [np.empty((0, shape.action_size), np.float32)]
+    """float32 [Q]: 1, and 0 at steps whose action is invalid."""
     weights = np.ones(int(queries.sum()), np.float32)
     at = 0
     for episode, start, count in zip(
         row.episode.tolist(), row.action_start.tolist(), queries.tolist(), strict=True
     ):
-        parts.append(episodes[episode].action[start : start + count])
         invalid = rows.invalid_action_steps(episode)
         if len(invalid):
             inside = invalid[(invalid >= start) & (invalid < start + count)]
             weights[at + inside - start] = 0
         at += count
-    return np.concatenate(parts), weights
+    return weights
 
 
 def _dim_masks(sizes: Sequence[int], size: int) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ class PictureDecoder:
             CorruptDataError: packets do not match their checksums; names span, episode, camera.
             VideoError: packets cannot be decoded; names the same.
         """
-        images, pictures = pack.coming.images, pack.pictures
+        images, pictures = pack.images, pack.pictures
         for stream, frames in images.rows.items():
             if kept := self._kept.get(stream):
                 for ordinal in kept.keys() & frames.keys():
@@ -51,7 +51,7 @@ class PictureDecoder:
                 decoded += self._decode(fetched, pack, destinations)
             except (CorruptDataError, VideoError) as error:
                 shown = images.stream == images.streams.index(fetched.stream)
-                span = pack.coming.row.span_id[images.span[shown][0]]
+                span = pack.row.span_id[images.span[shown][0]]
                 raise type(error)(f"span {span}, {fetched.stream.label}: {error}") from error
         for stream, gone in pictures.drop.items():
             kept = self._kept[stream]
@@ -68,7 +68,7 @@ class PictureDecoder:
     ) -> int:
         """Decode one run, show and keep its frames; returns how many there were."""
         stream, decoded = fetched.stream, 0
-        rows = pack.coming.images.rows.get(stream, {})
+        rows = pack.images.rows.get(stream, {})
         keep = frozenset(pack.pictures.keep.get(stream, ()))
         for ordinal, frame in self._decoder.decode(stream.index, fetched.run, fetched.data):
             decoded += 1

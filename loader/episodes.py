@@ -19,7 +19,8 @@ from lake.video_index import VideoIndex
 from lake.video_runs import RunTable
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
+from loader.plan_rows import PackRow, PlanRows
+from loader.signals import PackSignals, pack_signals
 from packing.plan_header import PlanSpec
 
 _REQUESTS_PER_LOAD: Final = 3
@@ -33,7 +34,7 @@ class CameraStream:
         episode: row of the plan's episodes.
         camera: index into the plan's cameras.
         label: names episode and camera in messages.
-        address, base_offset: where its packets begin in the lake.
+        address, base_offset: the row that holds its packets, and where they begin in it.
         index: its packets.
     """
 
@@ -134,6 +135,16 @@ class EpisodeCache:
             _, dropped = self._held.popitem(last=False)
             self._bytes -= dropped.nbytes
         return found
+
+    def signals(self, row: PackRow, episodes: Mapping[int, EpisodeData]) -> PackSignals:
+        """The signals of a pack, of its loaded episodes."""
+        return pack_signals(
+            row,
+            episodes,
+            self._rows.plan.header.layout,
+            state_size=self._state_size,
+            action_size=self._action_size,
+        )
 
     @property
     def full(self) -> bool:

@@ -18,6 +18,7 @@ from loader.images import ImageTable, image_table
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
 from loader.reuse import PackPictures, Reuse
+from loader.signals import PackSignals
 
 WINDOW_PACKS: Final = 8
 _MOST_LOOK_AHEAD_PACKS: Final = 256
@@ -44,9 +45,11 @@ class FetchedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedPack:
-    """A pack with all the bytes that it decodes."""
+    """A pack with its signals and all the bytes that it decodes."""
 
-    coming: ComingPack
+    row: PackRow
+    images: ImageTable
+    signals: PackSignals
     pictures: PackPictures
     runs: tuple[FetchedRun, ...]
 
@@ -155,7 +158,9 @@ class Fetcher:
         self._metrics.counts["bytes_read"] += held
         for coming, pictures, runs in planned:
             yield FetchedPack(
-                coming=coming,
+                row=coming.row,
+                images=coming.images,
+                signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
                 runs=tuple(
                     FetchedRun(stream=stream, run=run, data=next(parts)) for stream, run in runs

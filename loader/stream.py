@@ -71,9 +71,8 @@ def _fill(
     decoder: PictureDecoder,
     metrics: LoaderMetrics,
 ) -> Filled:
-    coming = fetched.coming
     with metrics.stage("assemble"):
-        assembled = assemble(coming.row, coming.images, coming.episodes, rows, shape)
+        assembled = assemble(fetched.row, fetched.images, fetched.signals, rows, shape)
         described: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (dtype_name(array), array.shape) for name, array in assembled.arrays.items()
         }
@@ -91,10 +90,10 @@ def _fill(
         pictures: list[NDArray[np.uint8]] = [views[name] for name in buckets]
         decoder.decode(fetched, _destinations(assembled.bucket, assembled.bucket_row, pictures))
     return Filled(
-        place=coming.row.place,
+        place=fetched.row.place,
         buffer=buffer,
-        spans=len(coming.row),
-        steps=int(coming.row.observed.sum()),
+        spans=len(fetched.row),
+        steps=int(fetched.row.observed.sum()),
     )
 
 
