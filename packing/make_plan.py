@@ -1,8 +1,8 @@
 """From a selection of episodes to a plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,9 @@ from packing.plan import TEXTS_SCHEMA, Plan
 from packing.plan_episodes import PlanEpisodes, read_plan_episodes
 from packing.plan_header import PlanHeader, PlanSegment
 from packing.settings import Packer, PlanSettings
+from packing.span_makers import describe_spans
 from packing.spans import Int64s, SpanLimits, SpanMaker, Spans
 from packing.tokenizer import find_tokenizer
-from packing.trajectory_spans import TrajectorySpans
 from packing.window_spans import WindowSpans
 
 READ_TABLES: Final = ("commits", "trajectories", "episodes", "specs", "stats")
@@ -106,6 +106,30 @@ def make_plan(
         max_action_queries=max_action_queries,
         max_spans=max_spans,
     )
+    return make_plan_with(
+        settings,
+        lake,
+        episodes,
+        spans=spans,
+        layout=layout,
+        state=state,
+        action=action,
+        cameras=cameras,
+    )
+
+
+def make_plan_with(
+    settings: PlanSettings,
+    lake: Lake,
+    episodes: Selection | Sequence[str] | str | None = None,
+    *,
+    spans: SpanMaker,
+    layout: TokenLayout,
+    state: Sequence[str] | None = None,
+    action: Sequence[str] | None = None,
+    cameras: Sequence[str] | None = None,
+) -> Plan:
+    """As `make_plan`, with the settings in one."""
     tokenizer = find_tokenizer(layout.tokenizer)
     chosen = _choose(lake, episodes)
     pinned = lake.at(chosen.versions)
@@ -118,14 +142,18 @@ def make_plan(
         action=action,
         cameras=cameras,
     )
-    limits = SpanLimits(tokens=budget_tokens, images=max_images, action_queries=max_action_queries)
+    limits = SpanLimits(
+        tokens=settings.budget_tokens,
+        images=settings.max_images,
+        action_queries=settings.max_action_queries,
+    )
     made = spans.make(source.steps, layout, limits)
     _require_spans(made.spans, source)
     settings, runs = _runs(made.spans, spans, settings, source.gop_steps)
     arrangement = arrange(made.spans, runs, settings)
     settings = arrangement.settings
     segment = PlanSegment(
-        num_steps=len(arrangement.packing) // slots_per_step,
+        num_steps=len(arrangement.packing) // settings.slots_per_step,
         num_spans=len(made.spans),
         selection_hash=chosen.selection.hash if chosen.selection else None,
         span_maker=describe_spans(spans),
@@ -135,7 +163,7 @@ def make_plan(
             made,
             source.steps,
             arrangement,
-            epochs,
+            settings.epochs,
             source.table["dataset"].to_numpy().astype(np.int64),
             source.datasets,
             pc.list_value_length(source.table["invalid_action_steps"]).to_numpy().astype(np.int64),
@@ -159,7 +187,7 @@ def make_plan(
     )
     return Plan(
         header=header,
-        packs=pack_table(made.spans, arrangement, slots_per_step),
+        packs=pack_table(made.spans, arrangement, settings.slots_per_step),
         episodes=source.table,
         texts=pa.table(
             {"text": list(source.texts), "token_ids": [list(ids) for ids in source.token_ids]},
@@ -175,14 +203,6 @@ def _cost(cost: CostModel | None, d_model: int | None) -> CostModel:
     if cost is not None:
         raise PlanError("a cost model and d_model are both given; d_model only makes one of them")
     return CostModel.of_width(d_model)
-
-
-def describe_spans(spans: SpanMaker) -> dict[str, Any]:
-    """Kind and parameters of a span maker, as a plan records them."""
-    kinds: Mapping[type, str] = {TrajectorySpans: "trajectory", WindowSpans: "window"}
-    if type(spans) not in kinds:
-        raise PlanError(f"unknown span maker {type(spans).__name__}")
-    return {"kind": kinds[type(spans)], **asdict(spans)}  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
