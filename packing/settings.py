@@ -10,7 +10,7 @@ from packing.errors import PlanError
 Packer = Literal["shuffle-fill", "bfd"]
 
 TOKEN_MULTIPLE = 128
-_MAX_BUDGET = 1 << 24
+MAX_BUDGET = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,9 @@ class PlanSettings:
                 f"budget of {self.budget_tokens} tokens is not a positive multiple of"
                 f" {TOKEN_MULTIPLE}, which FP8 kernels need for their row count; use {near}"
             )
-        if self.budget_tokens > _MAX_BUDGET:
+        if self.budget_tokens > MAX_BUDGET:
             raise PlanError(
-                f"budget of {self.budget_tokens} tokens: at most {_MAX_BUDGET}, so that"
+                f"budget of {self.budget_tokens} tokens: at most {MAX_BUDGET}, so that"
                 " cu_seqlens and sums over a pack stay far inside int32"
             )
         if self.packer not in {"shuffle-fill", "bfd"}:

@@ -64,7 +64,8 @@ class Spans:
     Attributes:
         episode: index of the episode.
         start, stop, stride: observed steps are `range(start, stop, stride)`.
-        action_start, action_stop: action steps; never past the end of the episode.
+        action_start, action_stop: action steps; they begin inside the episode and end there, or
+            past its end where a window maker pads its tail.
         text: index of the span's text.
         images: cameras times observed steps that have a frame.
         prefix_tokens: tokens of text, images, state and extras.

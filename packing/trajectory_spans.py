@@ -18,14 +18,16 @@ from packing.spans import (
 
 STEP_WITH_INVALID_STATE = "step-with-invalid-state"
 
+_WHOLE = "leave such episodes out of the selection, or let them be split (split full or even)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectorySpans:
     """Each episode as one span, or as few pieces where it must be split.
 
     Every step acts; every `observe_every`-th step, from the first of the piece on, is observed.
-    A span never crosses steps whose state is invalid: the episode is split around them and the
-    invalid steps are refused and counted.
+    A span does not cross steps whose state is invalid unless told: the episode is split around
+    them and the invalid steps are refused and counted.
 
     Attributes:
         max_steps: longest piece in steps, or None for the longest that fits into a pack with the
@@ -33,24 +35,73 @@ class TrajectorySpans:
         observe_every: distance of observed steps.
         split: `full` makes pieces of the longest length and one of what remains, which pack well;
             `even` makes pieces of equal length (to a step), none of which is a stub without
-            context, but which may leave much of a pack empty.
+            context, but which may leave much of a pack empty; `refuse` splits nothing: a trajectory
+            longer than `max_steps` or a pack is an error that names it.
+        across_gaps: let a span run across invalid states between valid ones. They are observed with
+            a masked state (`state_dim_mask` False, values 0), and the plan lists them; those
+            before the first and after the last valid state stay refused.
     """
 
     max_steps: int | None = None
     observe_every: int = 1
-    split: Literal["full", "even"] = "full"
+    split: Literal["full", "even", "refuse"] = "full"
+    across_gaps: bool = False
 
     def __post_init__(self) -> None:
         if self.observe_every < 1:
             raise PackingError(f"observe_every must be at least 1, is {self.observe_every}")
         if self.max_steps is not None and self.max_steps < 1:
             raise PackingError(f"max_steps must be at least 1, is {self.max_steps}")
-        if self.split not in {"full", "even"}:
-            raise PackingError(f"unknown split {self.split!r}: use full or even")
+        if self.split not in {"full", "even", "refuse"}:
+            raise PackingError(f"unknown split {self.split!r}: use full, even or refuse")
 
     def make(self, steps: EpisodeSteps, layout: TokenLayout, limits: SpanLimits) -> SpanSet:
         """Spans of all episodes (see `SpanMaker`)."""
+        episode, start, stop = self._trajectories(steps)
+        run, begin, end = self._cut(steps, layout, limits, episode, start, stop)
+        spans = cost_spans(
+            steps,
+            layout,
+            episode=episode[run],
+            start=begin,
+            stop=end,
+            stride=self.observe_every,
+            action_start=begin,
+            action_stop=end,
+        )
+        advice = _WHOLE if self.split == "refuse" else f"lower max_steps ({self.max_steps})"
+        refuse_over_limits(spans, steps, limits, f"raise the budget or cap, or {advice}")
+        pieces = np.bincount(spans.episode, minlength=len(steps.episode_ids))
+        covered = np.zeros(len(steps.episode_ids), np.int64)
+        np.add.at(covered, episode, stop - start)
+        return SpanSet(
+            spans=spans,
+            refused={STEP_WITH_INVALID_STATE: steps.num_steps - covered},
+            split=np.maximum(pieces - 1, 0),
+        )
+
+    def _trajectories(self, steps: EpisodeSteps) -> tuple[Int64s, Int64s, Int64s]:
+        """What must not be split without need: episode, start and stop inside it, int64 [R]."""
         episode, start, stop = _valid_runs(steps)
+        if not self.across_gaps:
+            return episode, start, stop
+        first = np.flatnonzero(np.diff(episode, prepend=-1))
+        last = np.flatnonzero(np.diff(episode, append=-1))
+        return episode[first], start[first], stop[last]
+
+    def _cut(
+        self,
+        steps: EpisodeSteps,
+        layout: TokenLayout,
+        limits: SpanLimits,
+        episode: Int64s,
+        start: Int64s,
+        stop: Int64s,
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Pieces of trajectories: which one, and start and stop in its episode, int64 [n]."""
+        if self.split == "refuse":
+            self._require_whole(steps, episode, start, stop)
+            return np.arange(len(episode)), start, stop
         longest = self._longest(steps, layout, limits)[episode]
         pieces = -(-(stop - start) // longest)
         run = np.repeat(np.arange(len(pieces)), pieces)
@@ -61,25 +112,20 @@ class TrajectorySpans:
         else:
             begin = nth * longest[run]
             end = np.minimum(begin + longest[run], length)
-        piece_start, piece_stop = start[run] + begin, start[run] + end
-        spans = cost_spans(
-            steps,
-            layout,
-            episode=episode[run],
-            start=piece_start,
-            stop=piece_stop,
-            stride=self.observe_every,
-            action_start=piece_start,
-            action_stop=piece_stop,
-        )
-        refuse_over_limits(
-            spans, steps, limits, f"raise the budget or cap, or lower max_steps ({self.max_steps})"
-        )
-        made = np.bincount(spans.episode, minlength=len(steps.episode_ids))
-        return SpanSet(
-            spans=spans,
-            refused={STEP_WITH_INVALID_STATE: _count_invalid(steps)},
-            split=np.maximum(made - 1, 0),
+        return run, start[run] + begin, start[run] + end
+
+    def _require_whole(
+        self, steps: EpisodeSteps, episode: Int64s, start: Int64s, stop: Int64s
+    ) -> None:
+        """Raise where a trajectory is longer than `max_steps`, naming the longest."""
+        length = stop - start
+        if self.max_steps is None or not len(length) or int(length.max()) <= self.max_steps:
+            return
+        worst = int(length.argmax())
+        raise PackingError(
+            f"{int((length > self.max_steps).sum())} of {len(length)} trajectories are longer than"
+            f" max_steps {self.max_steps}: episode {steps.episode_ids[episode[worst]]}, steps"
+            f" [{start[worst]}, {stop[worst]}); raise it, {_WHOLE}"
         )
 
     def _longest(self, steps: EpisodeSteps, layout: TokenLayout, limits: SpanLimits) -> Int64s:
@@ -126,8 +172,3 @@ def _valid_runs(steps: EpisodeSteps) -> tuple[Int64s, Int64s, Int64s]:
     episode = np.searchsorted(steps.step_offsets, begins, side="right") - 1
     offset = steps.step_offsets[episode]
     return episode.astype(np.int64), begins - offset, ends - offset
-
-
-def _count_invalid(steps: EpisodeSteps) -> Int64s:
-    """int64 [E]: steps of each episode whose state is invalid."""
-    return np.add.reduceat(~steps.state_valid, steps.step_offsets[:-1], dtype=np.int64)

@@ -1,13 +1,21 @@
 """Windows against their definition, step by step."""
 
+from typing import Any
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from packing.errors import PackingError
 from packing.layout import TokenLayout
 from packing.spans import SpanLimits
-from packing.window_spans import WINDOW_TOUCHES_INVALID_STATE, WindowSpans
+from packing.window_spans import (
+    WINDOW_TOUCHES_INVALID_STATE,
+    WINDOW_WITHOUT_FULL_HORIZON,
+    Tail,
+    WindowSpans,
+)
 from tests.packing.synthetic import episode_steps
 
 LAYOUT = TokenLayout(image_tokens=7, state_tokens=2, action_tokens=3, extra_tokens=5)
@@ -28,6 +36,7 @@ episodes = st.lists(
         history=st.integers(1, 4),
         stride=st.integers(1, 4),
         history_stride=st.integers(1, 4),
+        tail=st.sampled_from(["short", "drop", "pad"]),
     ),
 )
 def test_windows_equal_their_definition(
@@ -40,15 +49,23 @@ def test_windows_equal_their_definition(
     )
     made = maker.make(steps, LAYOUT, ROOMY)
     expected = []
-    refused = [0] * len(data)
+    refused: dict[str, list[int]] = {
+        WINDOW_TOUCHES_INVALID_STATE: [0] * len(data),
+        WINDOW_WITHOUT_FULL_HORIZON: [0] * len(data),
+    }
     for number, episode in enumerate(data):
         for now in range(0, len(episode), maker.stride):
             wanted = [now - k * maker.history_stride for k in range(maker.history)]
             observed = sorted(t for t in wanted if t >= 0)
+            chunk = list(range(now, now + maker.horizon))
+            inside = [t for t in chunk if t < len(episode)]
             if not all(episode[t][1] for t in observed):
-                refused[number] += 1
+                refused[WINDOW_TOUCHES_INVALID_STATE][number] += 1
                 continue
-            acted = [t for t in range(now, now + maker.horizon) if t < len(episode)]
+            if maker.tail == "drop" and inside != chunk:
+                refused[WINDOW_WITHOUT_FULL_HORIZON][number] += 1
+                continue
+            acted = chunk if maker.tail == "pad" else inside
             images = sum(episode[t][0] for t in observed)
             prefix = 5 + 3 + 7 * images + 2 * len(observed)
             expected.append((number, observed, acted, images, prefix, 3 * len(acted)))
@@ -66,14 +83,43 @@ def test_windows_equal_their_definition(
     ]
     assert got == expected
     assert spans.observed.tolist() == [len(observed) for _, observed, *_ in expected]
-    assert made.refused[WINDOW_TOUCHES_INVALID_STATE].tolist() == refused
+    assert {reason: counts.tolist() for reason, counts in made.refused.items()} == refused
     assert made.split.tolist() == [0] * len(data)
+
+
+@given(episodes, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["short", "drop", "pad"]))
+def test_windows_no_further_apart_than_the_horizon_act_on_each_step(
+    data: list[list[tuple[int, bool]]], horizon: int, stride: int, tail: Tail
+) -> None:
+    assume(stride <= horizon)
+    steps = episode_steps([len(e) for e in data])
+    spans = WindowSpans(horizon=horizon, stride=stride, tail=tail).make(steps, LAYOUT, ROOMY).spans
+    for number, episode in enumerate(data):
+        mine = np.flatnonzero(spans.episode == number)
+        acted = {t for i in mine for t in range(spans.action_start[i], spans.action_stop[i])}
+        if tail == "drop":
+            last = (len(episode) - horizon) // stride  # the last window with a full chunk
+            assert acted == set(range(last * stride + horizon)) if last >= 0 else not acted
+        else:
+            assert acted >= set(range(len(episode)))
 
 
 @pytest.mark.parametrize("field", ["horizon", "history", "stride", "history_stride"])
 def test_parameters_below_one(field: str) -> None:
+    options: dict[str, Any] = {"horizon": 1, field: 0}
     with pytest.raises(PackingError, match=field):
-        WindowSpans(**{"horizon": 1, field: 0})
+        WindowSpans(**options)
+
+
+def test_parameters_beyond_any_pack() -> None:
+    with pytest.raises(PackingError, match="horizon is 16777217: no pack holds more"):
+        WindowSpans(horizon=(1 << 24) + 1, tail="pad")
+
+
+def test_unknown_tail() -> None:
+    tail: Any = "repeat"
+    with pytest.raises(PackingError, match="unknown tail 'repeat': use short, drop or pad"):
+        WindowSpans(horizon=1, tail=tail)
 
 
 @pytest.mark.parametrize(
@@ -92,3 +138,8 @@ def test_window_that_does_not_fit_is_refused_by_name(limits: SpanLimits, message
     assert WindowSpans(horizon=3).make(steps, LAYOUT, ROOMY).spans.tokens.max() == 27
     with pytest.raises(PackingError, match=message):
         WindowSpans(horizon=3).make(steps, LAYOUT, limits)
+
+
+def test_padded_window_past_the_budget_is_refused_by_name() -> None:
+    with pytest.raises(PackingError, match=r"e0, steps \[0, 9\) needs 44 tokens, a pack holds 43"):
+        WindowSpans(horizon=9, tail="pad").make(episode_steps([2]), LAYOUT, SpanLimits(tokens=43))
