@@ -33,6 +33,7 @@ class Cursor:
 
     Attributes:
         plan_hash: the plan.
+        ancestors: hashes of the plans that it continues, whose positions are its own.
         num_steps: steps of all epochs.
         slots_per_step: S.
         rank, world_size: which slots are ours.
@@ -43,6 +44,7 @@ class Cursor:
     slots_per_step: int
     rank: int
     world_size: int
+    ancestors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
@@ -107,7 +109,7 @@ class Cursor:
                 f"loader state of layout {state['layout_version']}, this Headrace reads"
                 f" {STATE_LAYOUT_VERSION}: resume with the Headrace that wrote it"
             )
-        if state["plan_hash"] != self.plan_hash:
+        if state["plan_hash"] not in {self.plan_hash, *self.ancestors}:
             raise LoaderStateError(
                 f"loader state of plan {state['plan_hash']}, but this loader streams plan"
                 f" {self.plan_hash}: load that plan, or start from step 0"

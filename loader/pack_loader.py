@@ -99,6 +99,7 @@ class PackLoader:
             slots_per_step=self._plan.header.slots_per_step,
             rank=rank,
             world_size=world_size,
+            ancestors=self._plan.header.ancestors,
         )
         self._process = process
         self._num_workers = num_workers

@@ -19,7 +19,10 @@ from training.errors import CheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Identity of a run, kept in `run.json` of its folder over all resumes."""
+    """Identity of a run, kept in `run.json` of its folder over all resumes.
+
+    `plan_hash` is the plan that it began on; it may go on with a plan that continues that one.
+    """
 
     run_id: str
     plan_hash: str
@@ -43,7 +46,7 @@ def enter_run(
         CheckpointError: the folder holds a run of another plan, or any run while `resume` is
             `never`, or a damaged `run.json`.
     """
-    run = _read_run(out / "run.json", header.plan_hash)
+    run = _read_run(out / "run.json", header)
     if run is not None and resume == "never":
         raise CheckpointError(
             f"{out} already holds the run {run.run_id}: resume it, or use another --out"
@@ -53,22 +56,22 @@ def enter_run(
         run = run or _new_run(out, header.plan_hash)
         _record(lake, run, header, out, config)
     barrier()
-    run = _read_run(out / "run.json", header.plan_hash)
+    run = _read_run(out / "run.json", header)
     assert run is not None
     return run
 
 
-def _read_run(path: Path, plan_hash: str) -> Run | None:
+def _read_run(path: Path, header: PlanHeader) -> Run | None:
     if not path.exists():
         return None
     try:
         run = Run(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; use another --out") from error
-    if run.plan_hash != plan_hash:
+    if run.plan_hash not in {header.plan_hash, *header.ancestors}:
         raise CheckpointError(
-            f"{path.parent} holds a run on plan {run.plan_hash}, not on {plan_hash}: use another"
-            " --out, or train with that plan"
+            f"{path.parent} holds a run on plan {run.plan_hash}, not on {header.plan_hash}: use"
+            " another --out, or train with that plan"
         )
     return run
 

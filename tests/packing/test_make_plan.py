@@ -11,10 +11,11 @@ import pytest
 from catalog import freeze_selection, load_selection
 from lake import Episode, FeatureSpec, Lake, Spec, read_signals, visible_episodes
 from lake.errors import HeadraceError
+from packing.choose_episodes import READ_TABLES
 from packing.cost import CostModel
 from packing.errors import PackingError, PlanError
 from packing.layout import TokenLayout
-from packing.make_plan import READ_TABLES, make_plan
+from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.plan_store import save_plan
