@@ -118,7 +118,7 @@ def assemble(
         "step": row.place.step,
         "slot": row.place.slot,
         "epoch": row.epoch,
-        "plan_hash": header.plan_hash,
+        "plan_hash": header.planned_by(row.place.step),
     }
     return Assembled(
         arrays=arrays, scalars=scalars, image_shapes=shapes, bucket=bucket, bucket_row=bucket_row

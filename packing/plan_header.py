@@ -223,6 +223,11 @@ class PlanHeader:
         """Hashes of the plans that this one continues, oldest first."""
         return tuple(segment.parent_hash for segment in self.segments[1:])
 
+    def planned_by(self, step: int) -> str:
+        """Hash of the plan that first had this step: an ancestor where the plan has grown since."""
+        later = [segment for segment in self.segments if segment.first_step > step]
+        return later[0].parent_hash if later else self.plan_hash
+
     @property
     def budget_tokens(self) -> int:
         """Tokens a pack may hold."""
