@@ -33,7 +33,7 @@ check: lint types test
 
 bench-quick: $(STAMP)
 	mkdir -p bench_out
-	for name in ingest loader training; do \
+	for name in ingest loader training packing; do \
 		OMP_NUM_THREADS=1 $(BIN)/headrace bench $$name --quick --json bench_out/$$name.json || exit 1; done
 
 clean:

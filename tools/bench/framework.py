@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-_PACKAGES = ("headrace", "pylance", "pyarrow", "duckdb", "av", "numpy", "torch", "h5py")
+_PACKAGES = ("headrace", "pylance", "pyarrow", "duckdb", "av", "numpy", "torch", "h5py", "numba")
 _WIDE = 10_000
 
 
@@ -48,12 +48,14 @@ class BenchResult:
         rows: one flat object per line of the printed table; all with the same keys.
         ratios: flat object of the figures that an aim names.
         notes: what a reader must know to judge the figures (data, order, caveats).
+        tables: further tables by title, each like `rows`.
     """
 
     name: str
     rows: Sequence[Mapping[str, Any]]
     ratios: Mapping[str, float]
     notes: Sequence[str] = field(default_factory=tuple)
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def cpu_seconds() -> float:
@@ -150,7 +152,7 @@ def report(result: BenchResult, *, quick: bool, json_to: str | None) -> None:
         json_to: path of the JSON file, `-` for stdout, None for no JSON.
     """
     console = Console(stderr=json_to == "-")
-    _print_table(console, result)
+    _print(console, result)
     if json_to is None:
         return
     document = {
@@ -158,6 +160,7 @@ def report(result: BenchResult, *, quick: bool, json_to: str | None) -> None:
         "quick": quick,
         **provenance(),
         "rows": [dict(row) for row in result.rows],
+        "tables": {title: [dict(row) for row in rows] for title, rows in result.tables.items()},
         "ratios": dict(result.ratios),
         "notes": list(result.notes),
     }
@@ -172,20 +175,26 @@ def report(result: BenchResult, *, quick: bool, json_to: str | None) -> None:
     partial.replace(target)
 
 
-def _print_table(console: Console, result: BenchResult) -> None:
-    console.print(f"headrace bench {result.name}", style="italic", highlight=False)
-    table = Table()
-    names = list(result.rows[0]) if result.rows else []
-    for name in names:
-        table.add_column(name, justify="left" if name == names[0] else "right", overflow="fold")
-    for row in result.rows:
-        table.add_row(*(_cell(row[name]) for name in names))
-    widest = Measurement.get(console, console.options.update(width=_WIDE), table).maximum
-    console.print(table if widest <= console.width else _upright(names, result.rows))
+def _print(console: Console, result: BenchResult) -> None:
+    _print_table(console, f"headrace bench {result.name}", result.rows)
+    for title, rows in result.tables.items():
+        _print_table(console, title, rows)
     for name, value in result.ratios.items():
         console.print(f"{name} = {_digits(value, 4)}", highlight=False)
     for note in result.notes:
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
+
+
+def _print_table(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    console.print(title, style="italic", highlight=False)
+    table = Table()
+    names = list(rows[0]) if rows else []
+    for name in names:
+        table.add_column(name, justify="left" if name == names[0] else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in names))
+    widest = Measurement.get(console, console.options.update(width=_WIDE), table).maximum
+    console.print(table if widest <= console.width else _upright(names, rows))
 
 
 def _upright(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:

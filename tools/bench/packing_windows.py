@@ -1,0 +1,133 @@
+"""Windows: what shuffling costs, in decoded frames and in frames kept, over the open runs."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from packing.arrange import Arrangement, arrange
+from packing.draw import aligned_run, enough_open_runs, runs_of
+from packing.measure import measure_quality
+from packing.quality import PlanQuality
+from packing.settings import PlanSettings
+from packing.shuffle_quality import WINDOWS_OF_STEPS
+from packing.spans import Int64s
+from tools.bench.packing_data import Windows
+from tools.bench.packing_decode import Decoding, look_ahead_packs, simulate
+
+BUDGET: Final = 32 * 592  # so that a pack holds 32 windows
+OPEN_RUNS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
+RANKS: Final = (1, 8, 64)
+_FRAME_BYTES: Final = 640 * 480 * 3 // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """One way to draw the windows, and what it is worth and costs.
+
+    Attributes:
+        order: `runs`, or what is compared with: every window by itself (`shuffled`).
+        slots: packs of 32 windows per step.
+        open_runs: runs drawn from at the same time; 0 where there are none.
+        chosen: whether the planner would choose it.
+        quality: as a plan records it.
+        decoding: ranks -> what their decoders do; ranks up to the slots.
+        cameras: that show a frame in each window.
+        plan_s: seconds to arrange it.
+    """
+
+    order: str
+    slots: int
+    open_runs: int
+    chosen: bool
+    quality: PlanQuality
+    decoding: dict[int, Decoding]
+    cameras: int
+    plan_s: float
+
+
+def frontier(
+    data: Windows, *, slots: Sequence[int], open_runs: Sequence[int]
+) -> Iterator[WindowPlan]:
+    """Plan the same windows with ever more open runs, and last each window by itself."""
+    spans = data.spans
+    runs = runs_of(spans, aligned_run(round(float(np.median(data.gop)))))
+    alone = np.arange(len(spans))
+    for count in slots:
+        chosen = enough_open_runs(count * BUDGET / float(spans.tokens.mean()))
+        for number in sorted({*open_runs, chosen}):
+            plan = _plan(data, runs, "runs", count, number)
+            yield replace(plan, chosen=number == chosen)
+        yield _plan(data, alone, "shuffled", count, len(spans))
+
+
+def _plan(data: Windows, runs: Int64s, order: str, slots: int, open_runs: int) -> WindowPlan:
+    settings = PlanSettings(budget_tokens=BUDGET, slots_per_step=slots, open_runs=open_runs)
+    begin = time.perf_counter()
+    arrangement = arrange(data.spans, runs, settings)
+    plan_s = time.perf_counter() - begin
+    quality = measure_quality(
+        data.spans, runs, arrangement, arrangement.settings, data.layout, data.cameras
+    )
+    return WindowPlan(
+        order=order,
+        slots=slots,
+        open_runs=open_runs,
+        chosen=False,
+        quality=quality,
+        decoding={
+            ranks: decode(data, arrangement, slots, ranks, quality.run_steps)
+            for ranks in RANKS
+            if ranks <= slots
+        },
+        cameras=data.cameras,
+        plan_s=plan_s,
+    )
+
+
+def decode(
+    data: Windows, arrangement: Arrangement, slots: int, ranks: int, run_steps: int
+) -> Decoding:
+    """What decoders of `ranks` ranks do for one camera."""
+    items = arrangement.packing.items
+    episode = data.spans.episode[items].astype(np.int64)
+    shown = data.spans.stop[items].astype(np.int64) - 1
+    longest = int(shown.max()) + 1
+    gop = data.gop[episode]
+    images_per_pack = len(items) * data.cameras / len(arrangement.packing)
+    return simulate(
+        slot_row=arrangement.span_slots(),
+        frame=episode * longest + shown,
+        key=episode * longest + shown // gop * gop,
+        slots=slots,
+        ranks=ranks,
+        look_ahead=look_ahead_packs(run_steps, slots // ranks, images_per_pack),
+    )
+
+
+def row_of(plan: WindowPlan) -> dict[str, Any]:
+    """A line of the table; `-` where there are fewer slots than ranks, or fewer than k steps."""
+    quality = plan.quality
+    row: dict[str, Any] = {
+        "order": plan.order,
+        "slots": plan.slots,
+        "open runs": plan.open_runs,
+        "chosen": "yes" if plan.chosen else "-",
+        **{
+            f"Q{k}": round(quality.shuffle[k], 4) if k in quality.shuffle else "-"
+            for k in WINDOWS_OF_STEPS
+        },
+        "near-duplicates": round(quality.near_duplicates, 4),
+        "run steps": quality.run_steps,
+    }
+    for ranks in RANKS:
+        found = plan.decoding.get(ranks)
+        row[f"decoded/wanted, {ranks}"] = round(found.decoded_per_wanted, 3) if found else "-"
+    for ranks in RANKS:
+        found = plan.decoding.get(ranks)
+        row[f"GB kept, {ranks}"] = (
+            round(found.held_frames * plan.cameras * _FRAME_BYTES / 1e9, 3) if found else "-"
+        )
+    return {**row, "padding": round(quality.padding, 4), "seconds": round(plan.plan_s, 2)}
