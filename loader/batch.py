@@ -79,14 +79,17 @@ class PackedBatch(Generic[A]):
         image_token_index: positions in [T] of the tokens of image 0, image 1, ...
         cu_image_tokens: image i owns image_token_index[cu_image_tokens[i]:cu_image_tokens[i+1]].
         state, state_dim_mask: observed states in the recorded unit, not normalised; dimensions
-            that an embodiment lacks are 0 and False.
+            that an embodiment lacks are 0 and False, and so are all of a step whose state is
+            invalid and which the span was told to cross.
         state_step_index: step of the episode of each row of `state`.
         state_token_index: positions in [T] of the state tokens, M/S consecutive ones per row of
             `state`; empty where the layout has no state tokens.
         cu_seqlens_state: rows of `state` of each span.
-        actions, action_dim_mask: the real steps of the action chunk, not normalised.
+        actions, action_dim_mask: the steps of the action chunk, not normalised; they end with the
+            episode, unless the plan pads tails: then zeros follow, never repeated values.
         action_position_ids: position inside the span's chunk, from 0.
-        action_loss_weights: 1, or 0 at a step whose action the recording marks invalid.
+        action_loss_weights: 1, or 0 at a step whose action is invalid (marked so, or not finite)
+            or that lies past the end of its episode.
         cu_seqlens_action, max_seqlen_action: action queries of each span.
         kv_index: gathers the keys and values of the action stream from the concatenation
             [prefix tokens; action queries]: per span its prefix, then its actions; pads last.

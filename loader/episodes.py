@@ -73,7 +73,8 @@ class EpisodeData:
     """One episode as batches read it.
 
     Attributes:
-        state: float32 [T, Ds], the spec's state features side by side, then zeros.
+        state: float32 [T, Ds], the spec's state features side by side, then zeros; 0 at steps that
+            spans cross without a state.
         action: float32 [T, Da], likewise; 0 at invalid steps, which the loss leaves out.
         cameras: camera index of the plan -> stream, ascending.
         shown: int32 [T, C], the frame of each of these cameras at each step, -1 for none.
@@ -208,6 +209,7 @@ class EpisodeCache:
         spec: PlanSpec = header.specs[self._rows.spec[episode]]
         state = _side_by_side(signals, spec.state, self._state_size)
         action = _side_by_side(signals, spec.action, self._action_size)
+        state[self._rows.invalid_state_steps(episode)] = 0
         action[self._rows.invalid_action_steps(episode)] = 0
         cameras = {}
         for camera in self._rows.cameras(episode).tolist():

@@ -20,7 +20,8 @@ class PaddedBatch(Generic[A]):
         input_ids: int64 [B, L], the text.
         attention_mask: bool [B, L].
         state: float32 [B, O, D], zeros to the right of what an embodiment has.
-        state_mask: bool [B, O], False before an episode's begin.
+        state_mask: bool [B, O], False where no state is known: before an episode's begin, at
+            masked steps, and for an embodiment without one.
         actions: float32 [B, H, D].
         action_is_pad: bool [B, H], True past the episode's end and at invalid steps.
         action_dim_mask: bool [B, D].
@@ -114,7 +115,7 @@ def _span(
     _fits("observed steps", len(states), num_observed)
     first = num_observed - len(states)
     out.state[span, first:, : states.shape[1]] = states
-    out.state_mask[span, first:] = True
+    out.state_mask[span, first:] = batch.state_dim_mask[rows].any(-1)
     queries = slice(int(batch.cu_seqlens_action[span]), int(batch.cu_seqlens_action[span + 1]))
     actions = batch.actions[queries]
     _fits("action steps", len(actions), horizon)

@@ -19,8 +19,9 @@ class PackSignals:
     """What a pack holds of its episodes' signals, in the recorded unit.
 
     Attributes:
-        state: float32 [S, Ds], the observed steps of span 0, span 1, ...
-        action: float32 [Q, Da], their action queries; 0 at steps that the loss leaves out.
+        state: float32 [S, Ds], the observed steps of span 0, span 1, ...; 0 at masked ones.
+        action: float32 [Q, Da], their action queries; 0 at steps that the loss leaves out, those
+            past an episode's end among them.
     """
 
     state: NDArray[np.float32]
@@ -57,7 +58,8 @@ def pack_signals(
     )
     for episode, start, stop, stride, action_start, queries in spans:
         states.append(episodes[episode].state[start:stop:stride])
-        actions.append(episodes[episode].action[action_start : action_start + queries])
+        chunk = episodes[episode].action[action_start : action_start + queries]
+        actions += [chunk, np.zeros((queries - len(chunk), action_size), np.float32)]
     return PackSignals(state=np.concatenate(states), action=np.concatenate(actions))
 
 

@@ -118,11 +118,14 @@ class SpanSet:
         spans: the spans.
         refused: reason -> int64 [E], how many were refused per episode.
         split: int64 [E], pieces beyond the first into which an episode was split.
+        masked: int64, rows of the step arrays of `EpisodeSteps` whose state is invalid and which
+            spans cross all the same; ascending.
     """
 
     spans: Spans
     refused: Mapping[str, Int64s] = field(default_factory=dict)
     split: Int64s
+    masked: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)

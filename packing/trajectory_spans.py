@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packing.errors import PackingError
 from packing.layout import TokenLayout
@@ -72,12 +73,16 @@ class TrajectorySpans:
         advice = _WHOLE if self.split == "refuse" else f"lower max_steps ({self.max_steps})"
         refuse_over_limits(spans, steps, limits, f"raise the budget or cap, or {advice}")
         pieces = np.bincount(spans.episode, minlength=len(steps.episode_ids))
-        covered = np.zeros(len(steps.episode_ids), np.int64)
-        np.add.at(covered, episode, stop - start)
+        covered = _covered(steps, episode, start, stop)
         return SpanSet(
             spans=spans,
-            refused={STEP_WITH_INVALID_STATE: steps.num_steps - covered},
+            refused={
+                STEP_WITH_INVALID_STATE: np.add.reduceat(
+                    ~covered, steps.step_offsets[:-1], dtype=np.int64
+                )
+            },
             split=np.maximum(pieces - 1, 0),
+            masked=np.flatnonzero(covered & ~steps.state_valid),
         )
 
     def _trajectories(self, steps: EpisodeSteps) -> tuple[Int64s, Int64s, Int64s]:
@@ -134,7 +139,7 @@ class TrajectorySpans:
             return np.full(len(steps.episode_ids), self.max_steps, np.int64)
         every = self.observe_every
         cameras = np.maximum.reduceat(steps.frames, steps.step_offsets[:-1]).astype(np.int64)
-        per_observation = layout.image_tokens * cameras + layout.state_tokens
+        per_observation = layout.tokens_per_image * cameras + layout.state_tokens
         block = per_observation + every * layout.action_tokens
         room = limits.tokens - layout.extra_tokens - steps.text_tokens
         left = room % np.maximum(block, 1) - per_observation
@@ -158,6 +163,18 @@ class TrajectorySpans:
                 + "; raise the budget or cap"
             )
         return np.asarray(longest)
+
+
+def _covered(
+    steps: EpisodeSteps, episode: Int64s, start: Int64s, stop: Int64s
+) -> NDArray[np.bool_]:
+    """Bool [sum T]: whether a step is inside one of these disjoint pieces."""
+    offset = steps.step_offsets[episode]
+    edges = np.zeros(len(steps.state_valid) + 1, np.int8)
+    edges[offset + start] += 1
+    # A piece may begin where the one before it ends.
+    edges[offset + stop] -= 1
+    return np.cumsum(edges[:-1], dtype=np.int8) > 0
 
 
 def _valid_runs(steps: EpisodeSteps) -> tuple[Int64s, Int64s, Int64s]:

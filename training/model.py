@@ -206,7 +206,9 @@ class PolicyModel(nn.Module):
         if self.state_in is not None:
             spans = _rows(batch.cu_seqlens_state, len(batch.state))
             state = self.normalise_state(batch.state, batch.stats_ids.long()[spans])
-            tokens = self.state_in(state * batch.state_dim_mask, batch.embodiment_ids.long()[spans])
+            # Masked states are not read, whatever they hold: a product would keep a NaN.
+            state = state.where(batch.state_dim_mask, 0.0)
+            tokens = self.state_in(state, batch.embodiment_ids.long()[spans])
             x = x.index_copy(0, batch.state_token_index, tokens.reshape(-1, x.shape[1]).to(x.dtype))
         embedded: Tensor = x + self.modality(batch.token_modality.long())
         return embedded
