@@ -1,0 +1,176 @@
+"""What `diff_plans` says of plans of which the difference is known."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from lake import Episode, EpisodeWriter, Lake, create_lake
+from packing.make_plan import make_plan
+from packing.plan import PACKS_SCHEMA, Plan
+from packing.plan_diff import FieldDiff, diff_plans
+from packing.plan_store import save_plan
+from packing.window_spans import WindowSpans
+from tools.cli import build_app
+
+
+def _plan(lake: Lake, episodes: Any = None, *, horizon: int = 4, **changes: Any) -> Plan:
+    settings = {"budget_tokens": 256, "slots_per_step": 2, **changes}
+    return make_plan(lake, episodes, spans=WindowSpans(horizon=horizon), **settings)
+
+
+def _with_packs(plan: Plan, change: Callable[[list[dict[str, Any]]], None]) -> Plan:
+    rows = plan.packs.to_pylist()
+    change(rows)
+    return replace(plan, packs=pa.Table.from_pylist(rows, schema=PACKS_SCHEMA)).sealed()
+
+
+def _swap(rows: list[dict[str, Any]], one: int, other: int) -> None:
+    """Exchange what two rows hold."""
+    for name in set(PACKS_SCHEMA.names) - {"pack", "epoch", "step", "slot"}:
+        rows[one][name], rows[other][name] = rows[other][name], rows[one][name]
+
+
+@pytest.fixture
+def plan(ten: Lake) -> Plan:
+    plan = _plan(ten)
+    assert plan.num_steps > 4
+    return plan
+
+
+def test_the_same_plan(ten: Lake, plan: Plan) -> None:
+    diff = diff_plans(plan, _plan(ten))
+    assert diff.same
+    assert (diff.header, diff.only_a, diff.only_b, diff.changed, diff.stats) == ((), (), (), (), ())
+    assert diff.texts == (0, 0)
+    assert not any(figure.differs for figure in diff.quality)
+    assert (diff.first_step_spans, diff.first_step_slots) == (None, None)
+    assert all(pair[0] == pair[1] for row in diff.datasets for pair in (row.episodes, row.planned))
+
+
+def test_first_step_of_other_spans_and_of_other_slots(plan: Plan) -> None:
+    slots = _with_packs(plan, lambda rows: _swap(rows, 4, 5))  # both of step 2
+    assert (diff := diff_plans(plan, slots)).first_step_spans is None
+    assert diff.first_step_slots == 2
+    assert not diff.same
+    steps = _with_packs(plan, lambda rows: _swap(rows, 3, 6))  # of steps 1 and 3
+    diff = diff_plans(plan, steps)
+    assert (diff.first_step_spans, diff.first_step_slots) == (1, 1)
+
+    def reverse(rows: list[dict[str, Any]]) -> None:
+        for name, value in rows[2].items():
+            if isinstance(value, list):
+                rows[2][name] = value[::-1]
+
+    assert len(plan.packs["span_id"][2]) > 1
+    diff = diff_plans(plan, _with_packs(plan, reverse))
+    assert (diff.first_step_spans, diff.first_step_slots) == (None, 1)
+
+
+def test_a_plan_that_ends_earlier(ten: Lake, plan: Plan) -> None:
+    longer = _plan(ten, epochs=2)
+    diff = diff_plans(plan, longer)
+    assert (diff.first_step_spans, diff.first_step_slots) == (plan.num_steps, plan.num_steps)
+    assert FieldDiff(name="epochs", a=1, b=2) in diff.header
+    for row in diff.datasets:
+        assert row.spans[0] == row.spans[1] == row.planned[0]
+        assert row.planned[1] == 2 * row.planned[0]
+        assert row.tokens[1] == 2 * row.tokens[0]
+
+
+def test_settings_and_spans(ten: Lake, plan: Plan) -> None:
+    other = _plan(ten, horizon=6, seed=5, cameras=["top"])
+    diff = diff_plans(plan, other)
+    changed = {field.name: (field.a, field.b) for field in diff.header}
+    assert changed["span maker horizon"] == (4, 6)
+    assert changed["seed"] == (0, 5)
+    assert changed["cameras"] == (("top", "wrist"), ("top",))
+    assert "budget_tokens" not in changed
+    assert diff.first_step_spans == 0
+    assert [row.dataset for row in diff.datasets] == ["even", "odd"]
+    assert diff.stats == ()
+    figures = {figure.name: (figure.a, figure.b) for figure in diff.quality}
+    assert figures["padding"] == (plan.header.quality.padding, other.header.quality.padding)
+    assert figures["packs_over_bound"][0] == plan.header.certificate.packs_over_bound
+    assert "shuffle 1" in figures
+    assert "max_over_mean 2" in figures
+
+
+def test_episodes_datasets_and_statistics(ten: Lake) -> None:
+    a, b = _plan(ten, "num_steps < 20"), _plan(ten, "dataset = 'even'")
+    diff = diff_plans(a, b)
+    assert a.episodes.num_rows == 8  # all but those of 30 (even) and 21 (even) steps
+    assert diff.changed == ()
+    assert all(episode.startswith("odd/") for episode in diff.only_a)
+    assert (len(diff.only_a), len(diff.only_b)) == (5, 2)
+    even, odd = diff.datasets
+    assert (even.episodes, odd.episodes) == ((3, 5), (5, 0))
+    steps = (5 + 14 + 11, 5 + 14 + 30 + 21 + 11)  # a window begins at every step
+    assert even.spans == even.planned == steps
+    tokens = [sum(s["tokens"] for s in plan.packs.to_pylist()) for plan in (a, b)]
+    assert (even.tokens[0] + odd.tokens[0], even.tokens[1] + odd.tokens[1]) == tuple(tokens)
+    assert odd.tokens[1] == 0
+    # One spec has both cameras, one the top one, one none.
+    for feature in ("action", "state"):
+        counts = {s.counts for s in diff.stats if s.feature == feature}
+        assert counts == {(5 + 7 + 17, 5 + 21), (9 + 8, 30), (14 + 12 + 11, 14 + 11)}
+    first = diff.stats[0]
+    ours, theirs = (p.header.stats_of(first.spec_id, first.feature) for p in (a, b))
+    pairs = list(zip(ours.mean, theirs.mean, ours.std, theirs.std, strict=True))
+    assert first.mean_shift == pytest.approx(max(abs(m - n) / s for m, n, s, _ in pairs))
+    assert first.std_ratio == pytest.approx(max(max(s, t) / min(s, t) for _, _, s, t in pairs))
+
+
+def test_an_episode_whose_content_changed(
+    tmp_path: Any, make_episode: Callable[..., Episode]
+) -> None:
+    def plan_of(name: str, episodes: Sequence[Episode]) -> Plan:
+        lake = create_lake(tmp_path / name)
+        with EpisodeWriter(lake) as writer:
+            for episode in episodes:
+                writer.add(episode)
+        lake.refresh()
+        return _plan(lake, budget_tokens=128)
+
+    old = [make_episode(number) for number in range(3)]
+    features = {**old[1].features, "action": np.ones((12, 3), np.float32)}
+    a, b = plan_of("a", old), plan_of("b", [old[0], replace(old[1], features=features), old[2]])
+    diff = diff_plans(a, b)
+    assert diff.changed == (old[1].episode_id,)
+    assert (diff.only_a, diff.only_b) == ((), ())
+    first = min(row["step"] for row in a.packs.to_pylist() if 1 in row["episode"])
+    assert diff.first_step_spans == first
+    assert [s.feature for s in diff.stats] == ["action"]
+
+
+def test_texts(write: Callable[..., Lake], make_episode: Callable[..., Episode]) -> None:
+    lake = write([make_episode(number, instruction=f"t{number}") for number in range(4)])
+    ids = lake.dataset("trajectories").to_table(columns=["episode_id"])["episode_id"].to_pylist()
+    assert diff_plans(_plan(lake, ids[:3]), _plan(lake, ids[2:])).texts == (2, 1)
+
+
+def test_command(ten: Lake) -> None:
+    save_plan(ten, _plan(ten, "num_steps < 20"), "a")
+    save_plan(ten, _plan(ten, "dataset = 'even'", seed=3), "b")
+
+    def run(*args: str) -> tuple[int, str]:
+        result = CliRunner().invoke(build_app(), ["plan", "diff", ten.uri, *args])
+        return result.exit_code, result.stdout
+
+    code, text = run("a", "a")
+    assert (code, text.split(",")[0]) == (0, "a and a are the same plan")
+    code, text = run("a", "b")
+    assert code == 1
+    for part in ("seed", "5 episodes only in a", "29 -> 26", "other spans are consumed from step"):
+        assert part in text
+    code, text = run("a", "b", "--json")
+    document = json.loads(text)
+    assert code == 1
+    assert document["same"] is False
+    assert len(document["only_b"]) == 2
+    assert document["first_step_spans"] == 0
