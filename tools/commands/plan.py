@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from tools.commands.lake_options import StorageOptions, storage_options
-from tools.commands.plan_extend import extend
 from tools.commands.plan_check import check
 from tools.commands.plan_diff import diff
+from tools.commands.plan_extend import extend
 
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
 _NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
