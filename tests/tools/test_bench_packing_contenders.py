@@ -16,11 +16,13 @@ from tools.bench.packing_contenders import (
     greedy_knapsack,
     in_batches,
     next_fit,
+    packing_of,
     peer_packing,
     tree_bfd,
 )
 from tools.bench.packing_data import split_lengths
 from tools.bench.packing_tree import segment_tree_bfd
+from tools.bench.packing_trl import trl_packing, trl_version
 
 _BUDGETS = st.sampled_from([1, 2, 3, 7, 8, 9, 100, 128])
 
@@ -78,6 +80,16 @@ def test_trl_s_documented_example_comes_out_the_same() -> None:
     assert pieces == [4, 1, 2, 3, 1]
     # Tokens [1, 2, 3, 4], [8, 9, 10, 5] and [6, 7, 11] there: the cut-off 5 comes before the 11.
     assert tree_bfd(pieces, 4) == [[0], [3, 1], [2, 4]]
+
+
+@pytest.mark.skipif(trl_version() is None, reason="trl is not installed: pip install trl datasets")
+@pytest.mark.parametrize(("n", "budget", "batch"), [(500, 64, 100), (3000, 512, 1000), (40, 9, 7)])
+def test_trl_itself_makes_the_same_packs(n: int, budget: int, batch: int) -> None:
+    lengths = np.random.default_rng(n).integers(1, budget + 1, n)
+    theirs = trl_packing(lengths, budget, batch)
+    ours = packing_of(in_batches(tree_bfd, lengths.tolist(), budget, batch))
+    assert theirs.items.tolist() == ours.items.tolist()
+    assert theirs.offsets.tolist() == ours.offsets.tolist()
 
 
 def test_trl_takes_the_first_of_packs_with_equal_room() -> None:

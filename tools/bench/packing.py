@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tools.bench.framework import BenchResult, spread
-from tools.bench.packing_case import OURS, RANKS, TREE, Case, Figures, run_case
+from tools.bench.packing_case import CONTENDERS, OURS, RANKS, TREE, Case, Figures, run_case
 from tools.bench.packing_contenders import PEERS
 from tools.bench.packing_data import Windows, windows
 from tools.bench.packing_frontier import draw_frontier
+from tools.bench.packing_trl import TRL_ITSELF, trl_version
 from tools.bench.packing_windows import OPEN_RUNS, WindowPlan, frontier, row_of
 
 BUDGETS: Final = (8192, 16384, 32768)
@@ -26,6 +27,7 @@ TOKENS_PER_STEP: Final = (1, 4, 16)
 HUNDRED_MILLION: Final = 100_000_000
 COMPARED: Final = 1_000_000  # where the ratios are taken
 _WINDOWS: Final = "windows"
+_TRL: Final = "TRL {} itself is a row of the full run"
 # Beyond these a contender in plain Python takes minutes, or its time grows with n^2.
 _MOST: Final = {
     "TRL bfd, batches of 1,000": 1_000_000,
@@ -82,7 +84,7 @@ def picture(result: BenchResult, path: Path) -> None:
 
 def quick_cases() -> list[Case]:
     """Everyone on 1e5 spans; the fast ones on 1e6."""
-    few = [Case(contender=name, n=100_000) for name in (*OURS, *PEERS, TREE)]
+    few = [Case(contender=name, n=100_000) for name in CONTENDERS]
     return few + [Case(contender=name, n=COMPARED) for name in (*OURS, "next-fit")]
 
 
@@ -109,7 +111,8 @@ def full_cases() -> list[Case]:
         for k in TOKENS_PER_STEP
         if b == 8192 or k == 4
     ]
-    return [*cases, Case(contender="bfd (histogram)", n=HUNDRED_MILLION)]
+    cases.append(Case(contender="bfd (histogram)", n=HUNDRED_MILLION))
+    return cases + [Case(contender=TRL_ITSELF, n=100_000)] * (trl_version() is not None)
 
 
 def measure_all(cases: Sequence[Case]) -> dict[Case, list[Figures]]:
@@ -197,8 +200,9 @@ def _notes(num_windows: int, episodes: int) -> tuple[str, ...]:
         ),
         (
             "TRL (1.10, the algorithm behind packing_strategy bfd and bfd_split) and the knapsack"
-            " of LLaMA-Factory are our re-implementations in Python, as theirs are; the packages"
-            " are not used. `lost as shipped` is what TRL's default bfd cuts off and LLaMA-Factory"
+            " of LLaMA-Factory are our re-implementations in Python, as theirs are"
+            f" ({_TRL.format(version) if (version := trl_version()) else 'trl is not installed'})."
+            " `lost as shipped` is what TRL's default bfd cuts off and LLaMA-Factory"
             f" leaves out of rows longer than a pack. Most spans tried: {most}"
         ),
         (

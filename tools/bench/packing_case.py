@@ -28,6 +28,7 @@ from packing.spans import Int32s, Int64s
 from tools.bench.packing_contenders import BATCH_ROWS, OVERFLOW, PEERS, peer_packing
 from tools.bench.packing_data import Trajectories, trajectories
 from tools.bench.packing_tree import segment_tree_bfd
+from tools.bench.packing_trl import TRL_ITSELF, trl_packing
 
 RANKS: Final = (8, 64, 512)  # a step has a slot per rank
 OURS: Final = ("shuffle-fill", "bfd (histogram)")
@@ -46,7 +47,7 @@ class Case:
     """What is packed, and by whom.
 
     Attributes:
-        contender: one of `CONTENDERS`.
+        contender: one of `CONTENDERS`, or `TRL_ITSELF` where it is installed.
         n: spans.
         budget: tokens of a pack.
         tokens_per_step: k.
@@ -114,7 +115,7 @@ def run_case(case: Case) -> Figures:
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    return Figures.from_json(done.stdout)
+    return Figures.from_json(done.stdout.splitlines()[-1])
 
 
 def measure_case(case: Case) -> Figures:
@@ -150,10 +151,12 @@ def pack(case: Case, order: Int64s, data: Trajectories, load: Load) -> Packing:
     if case.contender == "bfd (histogram)":
         return histogram_bfd(order, load, _SEED, 0)
     lengths = data.tokens[order].astype(np.int64)
+    batch = max(1, round(BATCH_ROWS * case.n / data.rows))
     if case.contender == TREE:
         packing = segment_tree_bfd(lengths, case.budget)
+    elif case.contender == TRL_ITSELF:
+        packing = trl_packing(lengths, case.budget, batch)
     else:
-        batch = max(1, round(BATCH_ROWS * case.n / data.rows))
         packing = peer_packing(case.contender, lengths, case.budget, batch)
     return Packing(items=order[packing.items], offsets=packing.offsets)
 
@@ -165,9 +168,9 @@ def _balanced(packing: Packing, tokens: Int32s, ranks: int) -> Packing:
 
 
 def _cost(packing: Packing, tokens: Int32s) -> Int64s:
-    """Cost of each pack, int64 [P]."""
+    """Cost of each pack, int64 [P]; there are no images, and the default weighs nothing else."""
     squares = packing.sum(tokens.astype(np.int64) ** 2)
-    return DEFAULT_COST.units(packing.sum(tokens), squares, np.zeros(len(packing), np.int64))
+    return DEFAULT_COST.per_token * packing.sum(tokens) + DEFAULT_COST.per_square * squares
 
 
 def _figures(

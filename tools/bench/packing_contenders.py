@@ -21,6 +21,7 @@ import numpy as np
 from packing.packs import Packing
 from packing.spans import Int64s
 from tools.bench.packing_data import Overflow
+from tools.bench.packing_trl import TRL_ITSELF
 
 BATCH_ROWS: Final = 1000
 
@@ -143,6 +144,7 @@ def packing_of(packs: Iterable[Sequence[int]]) -> Packing:
 
 # What each does with rows longer than a pack, as shipped.
 OVERFLOW: Final[dict[str, Overflow]] = {
+    TRL_ITSELF: "truncate",
     "TRL bfd, batches of 1,000": "truncate",
     "TRL bfd, global": "truncate",
     "knapsack, batches of 1,000": "drop",
