@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.batch import IGNORED_LABEL, Modality
+from loader.errors import LoaderError
 from loader.images import ImageTable
 from loader.plan_rows import PackRow, PlanRows
+from loader.prefix import Prefix, lay_out_prefix
 from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
 from loader.shape import BatchShape
 from loader.signals import PackSignals, action_queries
-from packing.tokenizer import IMAGE_ID, PAD_ID, STATE_ID
+from loader.span_texts import span_texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,38 +59,36 @@ def assemble(
     header = rows.plan.header
     num_spans = len(row)
     observed = row.observed
-    starts = starts_of(row.prefix_tokens)
+    prefix = _prefix(row, images, signals, rows)
     cu_seqlens = segment_bounds(
-        row.prefix_tokens,
+        prefix.lengths,
         tokens=shape.tokens,
         segments=shape.segments,
         longest=shape.max_seqlen,
     )
     order, bucket, bucket_row, shapes = _buckets(images, shape)
-    image_first = starts[images.span] + images.nth * header.layout.image_tokens
-    image_tokens = ranges(image_first[order], header.layout.image_tokens)
-    text_first = starts + row.images * header.layout.image_tokens
-    state_tokens = _state_tokens(row, rows, text_first, header.layout.state_tokens)
     queries = action_queries(row, header.layout)
     cu_action = padded_sums(queries, shape.segments)
     query_span = np.repeat(np.arange(num_spans), queries)
     query_nth = np.arange(len(query_span)) - cu_action[query_span]
     weights = _action_weights(row, rows, queries)
+    state_steps = _state_steps(row)
     spec = rows.spec[row.episode]
     action_mask = _dim_masks([s.action_size for s in header.specs], shape.action_size)[spec]
     state_mask = _dim_masks([s.state_size for s in header.specs], shape.state_size)[spec]
     arrays = {
-        **_tokens(row, rows, shape, cu_seqlens, text_first, image_tokens, state_tokens),
+        **_tokens(prefix, shape, cu_seqlens, header.prompt_ids.pad),
         "cu_seqlens": cu_seqlens,
         "image_span_ids": images.span[order],
         "image_camera_ids": images.camera[order].astype(np.int16),
         "image_step_index": images.step[order],
-        "image_token_index": image_tokens,
+        "image_token_index": ranges(prefix.image_first[order], header.layout.image_tokens),
         "cu_image_tokens": np.arange(len(images) + 1, dtype=np.int32) * header.layout.image_tokens,
         "state": signals.state,
-        "state_dim_mask": np.repeat(state_mask, observed, axis=0),
-        "state_step_index": _state_steps(row),
-        "state_token_index": state_tokens,
+        "state_dim_mask": np.repeat(state_mask, observed, axis=0)
+        & _state_known(row, rows, state_steps)[:, None],
+        "state_step_index": state_steps,
+        "state_token_index": prefix.state_tokens,
         "cu_seqlens_state": padded_sums(observed, shape.segments),
         "actions": signals.action,
         "action_dim_mask": action_mask[query_span],
@@ -125,31 +125,45 @@ def assemble(
     )
 
 
+def _prefix(row: PackRow, images: ImageTable, signals: PackSignals, rows: PlanRows) -> Prefix:
+    """The prefixes of the spans at their real lengths.
+
+    A state written as text was planned at its longest: what it leaves is padding behind the spans.
+
+    Raises:
+        LoaderError: a span is longer than planned, or shorter by more than its state can be.
+    """
+    header = rows.plan.header
+    prefix = lay_out_prefix(
+        span_texts(row, rows, signals.state),
+        image_span=images.span,
+        image_nth=images.nth,
+        observed=row.observed,
+        layout=header.layout,
+        ids=header.prompt_ids,
+    )
+    most = header.prompt_ids.most_state_text([spec.state_size for spec in header.specs])
+    unused = row.prefix_tokens - prefix.lengths
+    wrong = np.flatnonzero((unused < 0) | (unused > most[rows.spec[row.episode]]))
+    if wrong.size:
+        span = int(wrong[0])
+        raise LoaderError(
+            f"plan {rows.plan.plan_hash}: span {row.span_id[span]} has {prefix.lengths[span]}"
+            f" prefix tokens, the plan counted {row.prefix_tokens[span]}; make the plan again"
+        )
+    return prefix
+
+
 def _tokens(
-    row: PackRow,
-    rows: PlanRows,
-    shape: BatchShape,
-    cu_seqlens: NDArray[np.int32],
-    text_first: NDArray[np.int64],
-    image_tokens: NDArray[np.int64],
-    state_tokens: NDArray[np.int64],
+    prefix: Prefix, shape: BatchShape, cu_seqlens: NDArray[np.int32], pad_id: int
 ) -> dict[str, NDArray[Any]]:
     """The [T] arrays."""
-    lengths = np.diff(cu_seqlens)
-    segment = np.repeat(np.arange(shape.segments, dtype=np.int32), lengths)
-    used = int(cu_seqlens[len(row)])
-    input_ids = np.full(shape.tokens, PAD_ID, np.int64)
-    modality = np.full(shape.tokens, Modality.EXTRA, np.uint8)
-    modality[used:] = Modality.PAD
-    for span in range(len(row)):
-        ids = rows.text_ids(int(row.text[span]))
-        text = slice(text_first[span], text_first[span] + len(ids))
-        input_ids[text] = ids
-        modality[text] = Modality.TEXT
-    input_ids[image_tokens] = IMAGE_ID
-    modality[image_tokens] = Modality.IMAGE
-    input_ids[state_tokens] = STATE_ID
-    modality[state_tokens] = Modality.STATE
+    segment = np.repeat(np.arange(shape.segments, dtype=np.int32), np.diff(cu_seqlens))
+    used = len(prefix.input_ids)
+    input_ids = np.full(shape.tokens, pad_id, np.int64)
+    input_ids[:used] = prefix.input_ids
+    modality = np.full(shape.tokens, Modality.PAD, np.uint8)
+    modality[:used] = prefix.modality
     position = np.arange(shape.tokens, dtype=np.int64) - cu_seqlens[segment]
     segment[used:] = shape.segments
     return {
@@ -160,18 +174,6 @@ def _tokens(
         "labels": np.full(shape.tokens, IGNORED_LABEL, np.int64),
         "loss_weights": np.zeros(shape.tokens, np.float32),
     }
-
-
-def _state_tokens(
-    row: PackRow, rows: PlanRows, text_first: NDArray[np.int64], per_step: int
-) -> NDArray[np.int64]:
-    """int64 [M]: positions of the state tokens, after each span's text."""
-    text = np.asarray([len(rows.text_ids(int(text))) for text in row.text], np.int64)
-    first = text_first + text
-    count = row.observed * per_step
-    span = np.repeat(np.arange(len(row)), count)
-    nth = np.arange(len(span)) - starts_of(count)[span]
-    return first[span] + nth
 
 
 def _buckets(
@@ -202,10 +204,22 @@ def _state_steps(row: PackRow) -> NDArray[np.int32]:
     return (row.start[span] + nth * row.stride[span]).astype(np.int32)
 
 
+def _state_known(row: PackRow, rows: PlanRows, steps: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Bool [S]: False at observed steps whose state is invalid, which the span only crosses."""
+    known = np.ones(len(steps), np.bool_)
+    at = 0
+    for episode, count in zip(row.episode.tolist(), row.observed.tolist(), strict=True):
+        invalid = rows.invalid_state_steps(episode)
+        if len(invalid):
+            known[at : at + count] = ~np.isin(steps[at : at + count], invalid)
+        at += count
+    return known
+
+
 def _action_weights(
     row: PackRow, rows: PlanRows, queries: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    """float32 [Q]: 1, and 0 at steps whose action is invalid."""
+    """float32 [Q]: 1, and 0 at steps whose action is invalid or that lie past the episode's end."""
     weights = np.ones(int(queries.sum()), np.float32)
     at = 0
     for episode, start, count in zip(
@@ -215,6 +229,7 @@ def _action_weights(
         if len(invalid):
             inside = invalid[(invalid >= start) & (invalid < start + count)]
             weights[at + inside - start] = 0
+        weights[at + int(rows.num_steps[episode]) - start : at + count] = 0
         at += count
     return weights
 

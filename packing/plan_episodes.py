@@ -14,12 +14,11 @@ from lake.spec import Spec
 from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.errors import PlanError
-from packing.layout import TokenLayout
-from packing.plan import EPISODES_SCHEMA
+from packing.plan import EPISODES_SCHEMA, TEXTS_SCHEMA
 from packing.plan_header import PlanSpec
+from packing.prompt_encoder import PromptEncoder
 from packing.roles import resolve_roles
-from packing.spans import EpisodeSteps
-from packing.tokenizer import Tokenizer
+from packing.spans import EpisodeSteps, Int64s
 from packing.usable_steps import usable_steps
 
 _COLUMNS: Final = (
@@ -36,8 +35,7 @@ class PlanEpisodes:
     Attributes:
         table: the plan's `episodes` table.
         steps: for span makers.
-        texts: distinct texts.
-        token_ids: of each text.
+        texts: the plan's `texts` table: the distinct texts, sorted.
         datasets, embodiments, cameras: names.
         specs: state and action per spec.
         gop_steps: distance of key frames in steps, 1 where there is no video.
@@ -45,8 +43,7 @@ class PlanEpisodes:
 
     table: pa.Table
     steps: EpisodeSteps
-    texts: tuple[str, ...]
-    token_ids: tuple[tuple[int, ...], ...]
+    texts: pa.Table
     datasets: tuple[str, ...]
     embodiments: tuple[str, ...]
     cameras: tuple[str, ...]
@@ -58,8 +55,7 @@ def read_plan_episodes(
     lake: Lake,
     episode_ids: Sequence[str],
     *,
-    layout: TokenLayout,
-    tokenizer: Tokenizer,
+    prompt: PromptEncoder,
     state: Sequence[str] | None,
     action: Sequence[str] | None,
     cameras: Sequence[str] | None,
@@ -69,8 +65,7 @@ def read_plan_episodes(
     Args:
         lake: pinned.
         episode_ids: distinct ids; their order does not matter.
-        layout: what costs tokens, hence what must be there.
-        tokenizer: of the texts.
+        prompt: encodes the texts; its layout says what costs tokens, hence what must be there.
         state: see `packing.roles.resolve_roles`.
         action: see `packing.roles.resolve_roles`.
         cameras: names to use, or None for all but depth.
@@ -78,6 +73,7 @@ def read_plan_episodes(
     Raises:
         PlanError: an unknown id or camera, or features that are not there or not unique.
     """
+    layout = prompt.layout
     rows = _rows(lake, episode_ids)
     spec_ids = sorted(set(rows["spec_id"].to_pylist()))
     lake_specs = [lake.spec(spec_id) for spec_id in spec_ids]
@@ -85,7 +81,7 @@ def read_plan_episodes(
         lake_specs,
         state=state,
         action=action,
-        state_needed=layout.state_tokens > 0,
+        state_needed=layout.state_tokens > 0 or layout.prompt.writes_state,
         action_needed=layout.action_tokens > 0,
     )
     spec = _index(rows["spec_id"], spec_ids)
@@ -101,7 +97,7 @@ def read_plan_episodes(
     action_valid = usable_steps(lake, rows, spec, lake_specs, [s.action for s in specs], offsets)
     spoken = _texts(lake, rows["episode_id"])
     texts = sorted(set(spoken))
-    token_ids = tuple(tokenizer.encode(text) for text in texts)
+    prompts = [prompt.encode(text) for text in texts]
     number = {text: index for index, text in enumerate(texts)}
     text = np.array([number[t] for t in spoken], np.int32)
     datasets, embodiments = (
@@ -130,16 +126,33 @@ def read_plan_episodes(
             frames=_frames(lake, rows, used, offsets),
             state_valid=state_valid,
             text=text,
-            text_tokens=np.array([len(ids) for ids in token_ids], np.int32)[text],
+            text_tokens=np.array([len(p.token_ids) for p in prompts], np.int32)[text]
+            + prompt.ids.most_state_text([s.state_size for s in specs])[spec],
         ),
-        texts=tuple(texts),
-        token_ids=token_ids,
+        texts=pa.table(
+            {
+                "text": texts,
+                "token_ids": [p.token_ids for p in prompts],
+                "images_at": [p.images_at for p in prompts],
+                "state_at": [p.state_at for p in prompts],
+            },
+            schema=TEXTS_SCHEMA,
+        ),
         datasets=datasets,
         embodiments=embodiments,
         cameras=used,
         specs=specs,
         gop_steps=_gop_steps(rows, used),
     )
+
+
+def list_masked_states(episodes: pa.Table, steps: EpisodeSteps, masked: Int64s) -> pa.Table:
+    """The `episodes` table with `invalid_state_steps`: what spans cross (see `SpanSet.masked`)."""
+    usable = np.ones(len(steps.state_valid), np.bool_)
+    usable[masked] = False
+    at = EPISODES_SCHEMA.get_field_index("invalid_state_steps")
+    lists = _invalid_steps(usable, steps.step_offsets)
+    return episodes.set_column(at, EPISODES_SCHEMA.field(at), lists)
 
 
 def _rows(lake: Lake, episode_ids: Sequence[str]) -> pa.Table:

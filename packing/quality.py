@@ -19,8 +19,9 @@ class PlanQuality:
             steps away in the same step.
         bias_over_random: variance of the mean span length of packs over that of packs filled at
             random; high where packs hold spans of like length.
-        tokens_over_padded: tokens of the plan over those of one padded row per span (longest
-            text, every declared camera, full history and horizon).
+        tokens_over_padded: tokens of the plan over those of one padded row per span, as the
+            layout's model pads them: its camera slots, text length and horizon, or the longest
+            text, every camera of the plan and the full horizon (see `packing.padded_rows`).
         images_over_padded: images of the plan over those of the padded rows.
         reads_per_span: distinct (step, episode) pairs over spans: 1 where every span costs its own
             read, less where spans of a step share an episode.

@@ -7,15 +7,18 @@ The built-in `utf8-bytes` needs no download and no vocabulary file:
 """
 
 import hashlib
+from pathlib import Path
 from typing import Final, Protocol
 
 from packing.errors import LayoutError
 
-PAD_ID: Final = 0
-BOS_ID: Final = 1
-EOS_ID: Final = 2
-IMAGE_ID: Final = 3
-STATE_ID: Final = 4
+UTF8_BYTES: Final = "utf8-bytes"
+
+_PAD_ID: Final = 0
+_BEGIN_ID: Final = 1
+_END_ID: Final = 2
+_IMAGE_ID: Final = 3
+_STATE_ID: Final = 4
 _FIRST_BYTE_ID: Final = 8
 
 
@@ -32,37 +35,75 @@ class Tokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, special ones included."""
+        """One more than the largest id, special ones included."""
+
+    @property
+    def begin_id(self) -> int | None:
+        """Id of the begin of text, or None."""
+
+    @property
+    def end_id(self) -> int | None:
+        """Id of the end of text, or None."""
+
+    @property
+    def pad_id(self) -> int | None:
+        """Id that means nothing but padding, or None."""
+
+    @property
+    def image_id(self) -> int | None:
+        """Id kept for the slots of images, or None."""
+
+    @property
+    def state_id(self) -> int | None:
+        """Id kept for the slots of states, or None."""
+
+    def id_of(self, token: str) -> int | None:
+        """Id of the token with this text, or None where it is not in the vocabulary."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, with begin and end; empty for the empty text, which costs nothing."""
+        """Ids of a text, without begin and end."""
 
 
 class Utf8Bytes:
     """One id per UTF-8 byte (table above)."""
 
-    name: Final = "utf8-bytes"
+    name: Final = UTF8_BYTES
     vocab_size: Final = _FIRST_BYTE_ID + 256
+    begin_id: Final = _BEGIN_ID
+    end_id: Final = _END_ID
+    pad_id: Final = _PAD_ID
+    image_id: Final = _IMAGE_ID
+    state_id: Final = _STATE_ID
 
     @property
     def fingerprint(self) -> str:
         """Digest of the id table."""
-        table = f"{self.name} {PAD_ID} {BOS_ID} {EOS_ID} {IMAGE_ID} {STATE_ID} {_FIRST_BYTE_ID}"
-        return hashlib.sha256(table.encode()).hexdigest()[:16]
+        table = f"{self.name} {_PAD_ID} {_BEGIN_ID} {_END_ID} {_IMAGE_ID} {_STATE_ID}"
+        return hashlib.sha256(f"{table} {_FIRST_BYTE_ID}".encode()).hexdigest()[:16]
+
+    def id_of(self, token: str) -> int | None:  # noqa: ARG002 - bytes have no other tokens
+        """None: there are bytes only."""
+        return None
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """BOS, the bytes, EOS; nothing for the empty text."""
-        if not text:
-            return ()
-        return (BOS_ID, *(_FIRST_BYTE_ID + byte for byte in text.encode()), EOS_ID)
+        """The bytes."""
+        return tuple(_FIRST_BYTE_ID + byte for byte in text.encode())
 
 
-def find_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer called `name`.
+def find_tokenizer(name: str | Path) -> Tokenizer:
+    """The tokenizer called `name`, or in the file of this path (`packing.tokenizer_files`).
 
     Raises:
-        LayoutError: there is none of this name.
+        LayoutError: there is neither, or the file is no tokenizer.
     """
-    if name == Utf8Bytes.name:
+    if name == UTF8_BYTES:
         return Utf8Bytes()
-    raise LayoutError(f"unknown tokenizer {name!r}; built in is: {Utf8Bytes.name}")
+    path = Path(name)
+    if not path.exists():
+        raise LayoutError(
+            f"tokenizer {str(name)!r} is neither a file nor built in: give the path of a"
+            f" tokenizer.json (Hugging Face) or .model (SentencePiece) file, or {UTF8_BYTES}"
+        )
+    from packing.tokenizer_files import open_tokenizer  # noqa: PLC0415 - optional libraries
+
+    return open_tokenizer(path)

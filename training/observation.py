@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.batch import IGNORED_LABEL, Modality, PackedBatch
-from packing.tokenizer import IMAGE_ID, PAD_ID, STATE_ID
+from loader.prefix import lay_out_prefix
+from loader.span_texts import SpanTexts
+from packing.prompt_encoder import Prompt
+from packing.prompt_ids import PromptIds
+from packing.state_text import state_bins
 from training.errors import ConfigError
 from training.policy_spec import PolicySpec
 
@@ -21,18 +25,20 @@ def observation_batch(
     *,
     images: Mapping[str, NDArray[np.uint8]],
     state: NDArray[np.float32],
-    text_ids: Sequence[int],
+    prompt: Prompt,
+    ids: PromptIds,
     stats_id: int,
     embodiment_id: int,
     seed: int,
 ) -> PackedBatch[Tensor]:
-    """Lay out pictures, then text, then state, and a full chunk of action queries.
+    """Lay out text, pictures and state as in training, and a full chunk of action queries.
 
     Args:
         spec: of the policy.
         images: camera name -> [h, w, 3] uint8 RGB; cameras that are missing cost nothing.
         state: [Ds] in the recorded unit, as long as the spec's state.
-        text_ids: token ids of the instruction.
+        prompt: the instruction's text.
+        ids: token ids beside it.
         stats_id: normalisation to use.
         embodiment_id: projections to use.
         seed: decides the noise that the actions start from.
@@ -44,24 +50,23 @@ def observation_batch(
     cameras = sorted(spec.cameras.index(name) for name in images) if _sees(spec) else []
     buckets = _buckets([(camera, images[spec.cameras[camera]]) for camera in cameras])
     order = [camera for bucket in buckets for camera, _ in bucket]
-    per_image, per_state = spec.layout.image_tokens, spec.layout.state_tokens
-    first_text = len(cameras) * per_image
-    first_state = first_text + len(text_ids)
-    total = first_state + per_state + spec.layout.extra_tokens
+    per_image = spec.layout.image_tokens
+    prefix = lay_out_prefix(
+        _text(spec, prompt, ids, state, stats_id),
+        image_span=np.zeros(len(cameras), np.int32),
+        image_nth=np.arange(len(cameras), dtype=np.int32),
+        observed=np.ones(1, np.int32),
+        layout=spec.layout,
+        ids=ids,
+    )
     # A batch has at least one token, so that an observation of nothing still runs every module.
+    total = len(prefix.input_ids)
     tokens = max(total, 1)
-    modality = torch.full((tokens,), Modality.EXTRA, dtype=torch.uint8)
-    input_ids = torch.full((tokens,), PAD_ID)
-    for first, stop, kind, token in (
-        (0, first_text, Modality.IMAGE, IMAGE_ID),
-        (first_text, first_state, Modality.TEXT, PAD_ID),
-        (first_state, first_state + per_state, Modality.STATE, STATE_ID),
-        (total, tokens, Modality.PAD, PAD_ID),
-    ):
-        modality[first:stop] = kind
-        input_ids[first:stop] = token
-    input_ids[first_text:first_state] = torch.tensor(text_ids, dtype=torch.int64)
-    starts = torch.tensor([cameras.index(camera) * per_image for camera in order])
+    modality = torch.full((tokens,), Modality.PAD, dtype=torch.uint8)
+    modality[:total] = torch.from_numpy(prefix.modality)
+    input_ids = torch.full((tokens,), ids.pad)
+    input_ids[:total] = torch.from_numpy(prefix.input_ids)
+    starts = torch.from_numpy(prefix.image_first)[[cameras.index(camera) for camera in order]]
     image_index = (starts.long()[:, None] + torch.arange(per_image)).flatten()
     horizon, action_size = spec.horizon, len(spec.action[stats_id].mean)
     padded_state = torch.zeros(1, spec.state_dim)
@@ -94,7 +99,7 @@ def observation_batch(
         state=padded_state,
         state_dim_mask=torch.arange(spec.state_dim)[None] < len(state),
         state_step_index=torch.zeros(1, dtype=torch.int32),
-        state_token_index=torch.arange(first_state, first_state + per_state),
+        state_token_index=torch.from_numpy(prefix.state_tokens),
         cu_seqlens_state=ends(1),
         actions=torch.zeros(horizon, spec.action_dim),
         action_dim_mask=(torch.arange(spec.action_dim) < action_size).expand(horizon, -1),
@@ -121,6 +126,26 @@ def observation_batch(
         slot=0,
         epoch=0,
         plan_hash=_NO_PLAN,
+    )
+
+
+def _text(
+    spec: PolicySpec, prompt: Prompt, ids: PromptIds, state: NDArray[np.float32], stats_id: int
+) -> SpanTexts:
+    """The text of the one span, with the state where the prompt writes it."""
+    text = list(prompt.token_ids)
+    if ids.state_text is not None:
+        moments = spec.state[stats_id]
+        bins = state_bins(
+            np.asarray(state, np.float32),
+            np.array(moments.q01, np.float32),
+            np.array(moments.q99, np.float32),
+        )
+        text[prompt.state_at : prompt.state_at] = ids.state_text.ids(bins.tolist())
+    return SpanTexts(
+        ids=np.array(text, np.int64),
+        lengths=np.array([len(text)], np.int32),
+        images_at=np.array([prompt.images_at], np.int32),
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from packing.tokenizer import find_tokenizer
+from packing.known_layouts import choose_prompt
 from training.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
 from training.checksums import require_checksums
 from training.config import ModelConfig
@@ -28,13 +28,19 @@ class Policy:
         model: trained.
         embodiment: whose projections to use; may be left out where the model has one.
         spec_id: whose normalisation to use; may be left out where the model has one.
+        tokenizer: file of the tokenizer that the plan was made with, where it is not built in.
 
     Raises:
         ConfigError: a name is unknown, missing, or the policy needs a history of observations.
     """
 
     def __init__(
-        self, model: PolicyModel, *, embodiment: str | None = None, spec_id: str | None = None
+        self,
+        model: PolicyModel,
+        *,
+        embodiment: str | None = None,
+        spec_id: str | None = None,
+        tokenizer: Path | None = None,
     ) -> None:
         spec = model.spec
         if spec.span_kind != "window":
@@ -51,17 +57,23 @@ class Policy:
         self.spec = spec
         self._embodiment = _choose("embodiment", embodiment, spec.embodiments)
         self._stats = _choose("spec", spec_id, spec.spec_ids)
-        self._tokenizer = find_tokenizer(spec.layout.tokenizer)
-        if self._tokenizer.fingerprint != spec.tokenizer_fingerprint:
+        self._prompt = choose_prompt(spec.layout, tokenizer)
+        if self._prompt.tokenizer.fingerprint != spec.tokenizer_fingerprint:
             raise CheckpointError(
-                f"tokenizer {spec.layout.tokenizer} has other ids than at training time; use the"
-                " Headrace that the policy was trained with"
+                f"tokenizer {self._prompt.tokenizer.name} has other ids than"
+                f" {spec.layout.tokenizer} had at training time; use the file that the plan was"
+                " made with, or the Headrace that the policy was trained with"
             )
         self._seed = 0
 
     @classmethod
     def load(
-        cls, path: Path, *, embodiment: str | None = None, spec_id: str | None = None
+        cls,
+        path: Path,
+        *,
+        embodiment: str | None = None,
+        spec_id: str | None = None,
+        tokenizer: Path | None = None,
     ) -> "Policy":
         """Load a policy.
 
@@ -69,12 +81,13 @@ class Policy:
             path: a checkpoint's folder, or the folder of a run (its latest checkpoint).
             embodiment: see the class.
             spec_id: see the class.
+            tokenizer: see the class.
 
         Raises:
             CheckpointError: there is no usable checkpoint.
             ConfigError: see the class.
         """
-        return cls(load_model(path), embodiment=embodiment, spec_id=spec_id)
+        return cls(load_model(path), embodiment=embodiment, spec_id=spec_id, tokenizer=tokenizer)
 
     def reset(self, seed: int = 0) -> None:
         """Start a new rollout: the same seed and observations give the same actions."""
@@ -104,7 +117,8 @@ class Policy:
             self.spec,
             images=images,
             state=state,
-            text_ids=self._tokenizer.encode(instruction),
+            prompt=self._prompt.encode(instruction),
+            ids=self._prompt.ids,
             stats_id=self._stats,
             embodiment_id=self._embodiment,
             seed=self._seed,

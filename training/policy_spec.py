@@ -11,10 +11,17 @@ from training.errors import CheckpointError, ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """Mean and standard deviation of the elements of a vector, in the recorded unit."""
+    """Statistics of the elements of a vector, in the recorded unit.
+
+    Attributes:
+        mean, std: to normalise by.
+        q01, q99: range in which a state is written as text; absent in older checkpoints.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    q01: tuple[float, ...] = ()
+    q99: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):
@@ -109,11 +116,12 @@ class PolicySpec:
             return cls(
                 **{
                     **raw,
-                    "layout": TokenLayout(**raw["layout"]),
+                    "layout": TokenLayout.from_dict(raw["layout"]),
                     **{name: tuple(raw[name]) for name in ("cameras", "embodiments", "spec_ids")},
                     **{
                         name: tuple(
-                            Moments(mean=tuple(m["mean"]), std=tuple(m["std"])) for m in raw[name]
+                            Moments(**{key: tuple(values) for key, values in m.items()})
+                            for m in raw[name]
                         )
                         for name in ("state", "action")
                     },
@@ -125,17 +133,16 @@ class PolicySpec:
 
 def _moments(header: PlanHeader, spec: PlanSpec, features: tuple[str, ...], size: int) -> Moments:
     """Moments of features laid end to end; 0 and 1 where the selection has no valid step."""
-    mean: list[float] = []
-    std: list[float] = []
-    for feature in features:
-        stats = header.stats_of(spec.spec_id, feature)
-        mean += stats.mean
-        std += stats.std
-    if not mean:
-        mean, std = [0.0] * size, [1.0] * size
+    stats = [header.stats_of(spec.spec_id, feature) for feature in features]
+    if not stats:
+        return Moments(mean=(0.0,) * size, std=(1.0,) * size)
+    mean, std, q01, q99 = (
+        tuple(value for each in stats for value in getattr(each, name))
+        for name in ("mean", "std", "q01", "q99")
+    )
     if len(mean) != size:
         raise ConfigError(
             f"plan {header.plan_hash}: statistics of {', '.join(features)} of spec {spec.spec_id}"
             f" have {len(mean)} elements, not {size}; make the plan again"
         )
-    return Moments(mean=tuple(mean), std=tuple(std))
+    return Moments(mean=mean, std=std, q01=q01, q99=q99)

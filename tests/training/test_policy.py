@@ -10,6 +10,8 @@ from lake import Lake
 from loader.batch import Modality
 from loader.pack_loader import PackLoader
 from packing.plan import Plan
+from packing.prompt_encoder import Prompt
+from packing.prompt_ids import PromptIds
 from packing.tokenizer import Utf8Bytes
 from tests.training.batches import TINY, policy_spec
 from tests.training.plans import train_config
@@ -60,7 +62,8 @@ def test_an_observation_is_laid_out_as_the_loader_lays_out_a_span(
             spec,
             images=dict(reversed(seen.items())),
             state=batch.state[span].numpy(),
-            text_ids=batch.input_ids[tokens][is_text].tolist(),
+            prompt=Prompt(tuple(batch.input_ids[tokens][is_text].tolist())),
+            ids=PromptIds(),
             stats_id=int(batch.stats_ids[span]),
             embodiment_id=int(batch.embodiment_ids[span]),
             seed=0,
