@@ -27,7 +27,6 @@ TOKENS_PER_STEP: Final = (1, 4, 16)
 HUNDRED_MILLION: Final = 100_000_000
 COMPARED: Final = 1_000_000  # where the ratios are taken
 _WINDOWS: Final = "windows"
-_TRL: Final = "TRL {} itself is a row of the full run"
 # Beyond these a contender in plain Python takes minutes, or its time grows with n^2.
 _MOST: Final = {
     "TRL bfd, batches of 1,000": 1_000_000,
@@ -199,9 +198,9 @@ def _notes(num_windows: int, episodes: int) -> tuple[str, ...]:
             " per step"
         ),
         (
-            "TRL (1.10, the algorithm behind packing_strategy bfd and bfd_split) and the knapsack"
-            " of LLaMA-Factory are our re-implementations in Python, as theirs are"
-            f" ({_TRL.format(version) if (version := trl_version()) else 'trl is not installed'})."
+            "TRL's bfd (also behind bfd_split) and the knapsack of LLaMA-Factory are re-implemented"
+            " in Python, as theirs are; the former makes the packs of TRL 1.16.0 one by one. TRL"
+            f" itself (a row of the full run): {trl_version() or 'not installed'}."
             " `lost as shipped` is what TRL's default bfd cuts off and LLaMA-Factory"
             f" leaves out of rows longer than a pack. Most spans tried: {most}"
         ),

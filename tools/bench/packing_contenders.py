@@ -1,6 +1,6 @@
 """How others pack, written anew from what they publish; each takes lengths in the same order.
 
-- TRL's `bfd` (`trl.pack_dataset`, 1.10): best-fit decreasing, rooms found in a segment tree, each
+- TRL's `bfd` (`trl.pack_dataset`, 1.16): best-fit decreasing, rooms found in a segment tree, each
   room's packs first in first out. It runs inside `Dataset.map(batched=True)`, so a pack never holds
   rows of two batches of 1,000. Rows longer than a pack are cut off (`bfd`) or split (`bfd_split`).
 - LLaMA-Factory's greedy knapsack (`greedy_knapsack` of its packed supervised processor): each pack
