@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from packing.balance import balance, enough_window_steps
+from packing.balance import balance, enough_window_steps, pack_costs
 from packing.bounds import certify
 from packing.certificate import Certificate
 from packing.draw import LEAST_OPEN_RUNS, draw_order
@@ -57,7 +57,6 @@ def arrange(
         PackingError: counts that are not such, or an epoch without a span.
     """
     loads = loads_of(spans, settings)
-    squares = spans.tokens.astype(np.int64) ** 2
     epochs: list[Packing] = []
     certificates: list[Certificate] = []
     open_runs = settings.open_runs or LEAST_OPEN_RUNS
@@ -69,9 +68,7 @@ def arrange(
             raise PackingError(f"epoch {epoch} has no span: every one has count 0")
         packing = _pack(order, loads, settings, epoch)
         certificates.append(certify(loads, len(packing), occurs))
-        cost = settings.cost.units(
-            packing.sum(spans.tokens), packing.sum(squares), packing.sum(spans.images)
-        )
+        cost = pack_costs(packing, spans, settings.cost)
         # Chosen in the first epoch: the costs of another are those of the same spans.
         window_steps = window_steps or enough_window_steps(cost, settings.slots_per_step)
         epochs.append(

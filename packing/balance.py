@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from packing.cost import CostModel
 from packing.packs import Packing
 from packing.seeded import STREAM_SLOTS, STREAM_STEPS, random_words
-from packing.spans import Int64s
+from packing.spans import Int64s, Spans
 
 ENOUGH_PERCENT: Final = 2
 MOST_WINDOW_STEPS: Final = 64
@@ -50,6 +51,20 @@ def balance(
     table[: whole * slots] = rows.ravel()
     table[whole * slots : count] = np.arange(whole * slots, count)
     return packing.reorder(table)
+
+
+def pack_costs(packing: Packing, spans: Spans, cost: CostModel) -> Int64s:
+    """int64 [P]: what each pack costs to compute, in the model's unit.
+
+    Raises:
+        PlanError: their sum would leave int64.
+    """
+    return cost.units(
+        packing.sum(spans.tokens),
+        packing.sum(np.square(spans.tokens, dtype=np.int64)),
+        packing.sum(spans.images),
+        packing.sizes,
+    )
 
 
 def enough_window_steps(cost: Int64s, slots: int) -> int:

@@ -1,9 +1,9 @@
 """What a pack costs to compute: the figure by which ranks are balanced.
 
 A transformer's linear layers cost by the token, its attention by the square of each span's length,
-its vision encoder by the image, and a pack by being launched at all. A model of width d spends
-24 d^2 FLOPs per token and layer on linears and 4 d L on attention to L keys, hence the default
-`tokens + sum(L^2) / (6 d)`; `headrace bench cost` measures the true weights on a device.
+its vision encoder by the image, launching kernels by the span and by the pack. A model of width d
+spends 24 d^2 FLOPs per token and layer on linears and 4 d L on attention to L keys, hence the
+default `tokens + sum(L^2) / (6 d)`; `headrace bench cost` measures the true weights on a device.
 
 Weights are integers, for a plan must come out the same on every machine.
 """
@@ -22,7 +22,7 @@ from packing.errors import PlanError
 
 Int64s = NDArray[np.int64]
 
-_WEIGHTS: Final = ("per_token", "per_square", "per_image", "per_pack")
+_WEIGHTS: Final = ("per_token", "per_square", "per_image", "per_span", "per_pack")
 _REFERENCE_UNITS: Final = 1 << 38
 _FILE_KIND: Final = "headrace-cost"
 _FILE_VERSION: Final = 1
@@ -36,12 +36,15 @@ class CostModel:
         per_token: of a prefix or action token.
         per_square: of a span's squared length, summed over the spans of a pack.
         per_image: of an image, beyond its tokens.
+        per_span: of a span, whatever its length: nothing where one kernel takes all spans, as
+            FlashAttention's does, and much where attention is called for each.
         per_pack: of a pack, whatever it holds.
     """
 
     per_token: int
     per_square: int
     per_image: int = 0
+    per_span: int = 0
     per_pack: int = 0
 
     def __post_init__(self) -> None:
@@ -70,6 +73,7 @@ class CostModel:
         per_token: float,
         per_square: float,
         per_image: float = 0.0,
+        per_span: float = 0.0,
         per_pack: float = 0.0,
         reference_s: float,
     ) -> tuple[Self, float]:
@@ -79,7 +83,7 @@ class CostModel:
         cost by less than a thousandth, and 2^24 such packs still sum up inside int64.
         """
         unit_s = reference_s / _REFERENCE_UNITS
-        seconds = (per_token, per_square, per_image, per_pack)
+        seconds = (per_token, per_square, per_image, per_span, per_pack)
         weights = [round(value / unit_s) for value in seconds]
         # The smallest integers of the same ratios: a fit without a pack term needs no more digits.
         common = math.gcd(*weights) or 1
@@ -88,13 +92,20 @@ class CostModel:
             unit_s * common,
         )
 
-    def units(self, tokens: NDArray[Any], sum_sq: Int64s, images: NDArray[Any]) -> Int64s:
+    def units(
+        self,
+        tokens: NDArray[Any],
+        sum_sq: NDArray[Any],
+        images: NDArray[Any],
+        spans: NDArray[Any],
+    ) -> Int64s:
         """Cost of packs.
 
         Args:
             tokens: integers [P], of each pack.
-            sum_sq: int64 [P], sum of the squared lengths of its spans.
+            sum_sq: integers [P], sum of the squared lengths of its spans.
             images: integers [P].
+            spans: integers [P], how many it holds.
 
         Returns:
             int64 [P], whose sum is inside int64 as well.
@@ -102,7 +113,7 @@ class CostModel:
         Raises:
             PlanError: the sum of all costs would leave int64.
         """
-        columns = (tokens, sum_sq, images, np.ones(len(tokens), np.int64))
+        columns = (tokens, sum_sq, images, spans, np.ones(len(tokens), np.int64))
         weights = [getattr(self, name) for name in _WEIGHTS]
         total = sum(
             weight * float(column.sum(dtype=np.float64))

@@ -6,9 +6,8 @@ import numpy as np
 
 from packing.arrange import Arrangement
 from packing.audit import SourceAudit
-from packing.balance import max_over_mean
+from packing.balance import max_over_mean, pack_costs
 from packing.layout import TokenLayout
-from packing.pack_table import sum_of_squares
 from packing.quality import PlanQuality
 from packing.settings import PlanSettings
 from packing.shuffle_quality import episode_diversity, near_duplicates
@@ -29,9 +28,7 @@ def measure_quality(
     step = arrangement.span_slots() // slots
     episode = spans.episode[items].astype(np.int64)
     tokens = packing.sum(spans.tokens)
-    cost = settings.cost.units(
-        tokens, sum_of_squares(spans, arrangement), packing.sum(spans.images)
-    )
+    cost = pack_costs(packing, spans, settings.cost)
     full = np.repeat((packing.sizes.reshape(-1, slots) > 0).all(axis=1), slots)
     rows, images = len(spans), int(spans.observed.max()) * num_cameras
     padded = int(spans.action_tokens.max()) + int(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from packing.balance import pack_costs
 from packing.errors import PackingError
 from packing.packs import Packing
 from packing.plan import Plan
@@ -61,10 +62,7 @@ def _draw_fill(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None
 
 def _draw_balance(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:
     slots = plan.header.slots_per_step
-    squares = packing.sum(spans.tokens.astype(np.int64) ** 2)
-    cost = plan.header.settings.cost.units(
-        packing.sum(spans.tokens), squares, packing.sum(spans.images)
-    ).reshape(-1, slots)
+    cost = pack_costs(packing, spans, plan.header.settings.cost).reshape(-1, slots)
     mean = np.sort(cost.mean(axis=1))[::-1]
     top = cost.max(axis=1)[np.argsort(-cost.mean(axis=1), kind="stable")]
     unit = max(float(mean.mean()), 1.0)

@@ -48,7 +48,7 @@ def test_pack_prints_and_saves(ten: Lake, tmp_path: Path) -> None:
 
 def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
     layout = tmp_path / "layout.json"
-    layout.write_text('{"name": "mine", "image_tokens": 9, "extra_tokens": 1}', encoding="utf-8")
+    layout.write_text('{"name": "mine", "tokenizer": "utf8-bytes", "image_tokens": 9, "extra_tokens": 1}', encoding="utf-8")
     document = pack(
         ten,
         *("--horizon", 5, "--history", 2, "--stride", 3, "--history-stride", 2),
@@ -74,13 +74,13 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "open_runs": 5,
         "run_length": 4,
         "balance_window_steps": 6,
-        "cost": {"per_token": 594, "per_square": 1, "per_image": 0, "per_pack": 0},
+        "cost": {"per_token": 594, "per_square": 1, "per_image": 0, "per_span": 0, "per_pack": 0},
         "max_images": 8,
         "max_action_queries": 40,
         "max_spans": 6,
     }
     tokens = {key: document["layout"][key] for key in ("name", "image_tokens", "extra_tokens")}
-    assert tokens == {"name": "mine", "image_tokens": 9, "extra_tokens": 2}
+    assert tokens == {"name": "mine", "tokenizer": "utf8-bytes", "image_tokens": 9, "extra_tokens": 2}
     assert document["specs"][0]["state"] == ["state", "action"]
     assert document["cameras"] == ["top"]
     trajectory = pack(

@@ -15,8 +15,8 @@ from packing.errors import PlanError
 weights = st.integers(0, 1 << 30)
 
 
-def units(cost: CostModel, tokens: int, sum_sq: int, images: int) -> int:
-    columns = (np.array([value], np.int64) for value in (tokens, sum_sq, images))
+def units(cost: CostModel, tokens: int, sum_sq: int, images: int, spans: int) -> int:
+    columns = (np.array([value], np.int64) for value in (tokens, sum_sq, images, spans))
     return int(cost.units(*columns)[0])
 
 
@@ -26,20 +26,30 @@ def units(cost: CostModel, tokens: int, sum_sq: int, images: int) -> int:
         per_token=st.integers(1, 1 << 30),
         per_square=weights,
         per_image=weights,
+        per_span=weights,
         per_pack=weights,
     ),
     st.lists(
-        st.tuples(st.integers(0, 1 << 24), st.integers(0, 1 << 48), st.integers(0, 1 << 20)),
+        st.tuples(
+            st.integers(0, 1 << 24),
+            st.integers(0, 1 << 48),
+            st.integers(0, 1 << 20),
+            st.integers(0, 1 << 20),
+        ),
         min_size=1,
         max_size=5,
     ),
 )
 def test_cost_is_exact_or_refused_for_its_size(
-    cost: CostModel, packs: list[tuple[int, int, int]]
+    cost: CostModel, packs: list[tuple[int, int, int, int]]
 ) -> None:
     expected = [
-        cost.per_pack + cost.per_token * t + cost.per_square * s + cost.per_image * i
-        for t, s, i in packs
+        cost.per_pack
+        + cost.per_token * tokens
+        + cost.per_square * squares
+        + cost.per_image * images
+        + cost.per_span * spans
+        for tokens, squares, images, spans in packs
     ]
     columns = [np.array(column, np.int64) for column in zip(*packs, strict=True)]
     if sum(expected) > (1 << 62) * 1.001:
@@ -54,12 +64,13 @@ def test_cost_is_exact_or_refused_for_its_size(
 def test_narrow_columns_do_not_wrap() -> None:
     tokens, images = np.array([1 << 24], np.int32), np.array([1 << 20], np.int32)
     cost = CostModel(per_token=1 << 20, per_square=1, per_image=1 << 20)
-    assert cost.units(tokens, np.array([7]), images).tolist() == [(1 << 44) + 7 + (1 << 40)]
+    got = cost.units(tokens, np.array([7]), images, np.array([3]))
+    assert got.tolist() == [(1 << 44) + 7 + (1 << 40)]
 
 
 def test_width_gives_linear_plus_quadratic_in_whole_units() -> None:
     assert CostModel.of_width(10) == CostModel(per_token=60, per_square=1)
-    assert units(CostModel.of_width(10), 100, 600, 3) == 100 * 60 + 600
+    assert units(CostModel.of_width(10), 100, 600, 3, 2) == 100 * 60 + 600
 
 
 @pytest.mark.parametrize(
@@ -86,29 +97,32 @@ def test_width_below_one_is_refused() -> None:
     st.floats(0, 1e-9),
     st.floats(0, 1e-2),
     st.floats(0, 1e-2),
+    st.floats(0, 1e-2),
     st.integers(10, 15),
 )
 def test_whole_weights_keep_the_cost_of_measured_ones(
-    token: float, square: float, image: float, pack: float, power: int
+    token: float, square: float, image: float, span: float, pack: float, power: int
 ) -> None:
     tokens = 1 << power
 
     def seconds(length: int, images: int) -> float:
-        return pack + token * tokens + square * tokens * length + image * images
+        linear = pack + token * tokens + span * (tokens // length)
+        return linear + square * tokens * length + image * images
 
     cost, unit_s = CostModel.of_seconds(
         per_token=token,
         per_square=square,
         per_image=image,
+        per_span=span,
         per_pack=pack,
         reference_s=seconds(tokens // 4, 0),
     )
     for length in (1, 64, tokens):
         for images in (0, 100):
-            got = units(cost, tokens, tokens * length, images) * unit_s
+            got = units(cost, tokens, tokens * length, images, tokens // length) * unit_s
             assert got == pytest.approx(seconds(length, images), rel=2e-3)
     packs = np.full(1 << 16, tokens, np.int64)
-    assert (cost.units(packs, packs * (tokens // 4), packs * 0) > 0).all()
+    assert (cost.units(packs, packs * (tokens // 4), packs * 0, packs * 0 + 4) > 0).all()
 
 
 MEASURED = MeasuredCost(

@@ -46,7 +46,7 @@ def test_help_lists_every_command() -> None:
         (["inspect", "no-such-folder"], "no-such-folder"),
         (["ingest", "no-such-folder", "new.lake"], "no-such-folder"),
         (["assess", "no-such-run"], "no-such-run"),
-        (["bench", "nonsense"], "nonsense"),
+        (["bench", "cost", "--quick", "--device", "nonsense"], "nonsense"),
     ],
 )
 def test_an_expected_error_ends_in_one_line_and_exit_code_2(
@@ -63,10 +63,14 @@ def test_an_expected_error_ends_in_one_line_and_exit_code_2(
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
 
 
-def test_wrong_usage_is_told_with_exit_code_2() -> None:
-    done = _run(["pack", "x.lake", "--spans", "sideways"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["pack", "x.lake", "--spans", "sideways"], "sideways"), (["bench", "nonsense"], "nonsense")],
+)
+def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], says: str) -> None:
+    done = _run(arguments)
     assert done.returncode == 2
-    assert "sideways" in done.stderr
+    assert says in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,52 +1,59 @@
-"""`headrace bench NAME`."""
+"""`headrace bench NAME`: one subcommand per bench."""
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from lake.errors import HeadraceError
+from tools.commands.bench_cost import JsonTo, Quick, cost
 
-_BENCHES = ("ingest", "loader", "training", "catalog", "packing")
-
-
-class UnknownBenchError(HeadraceError):
-    """There is no bench of that name."""
-
-
-class NoPictureError(HeadraceError):
-    """The bench draws nothing."""
+_PLAIN: Final = {
+    "ingest": "Stream copy against a plain demux of the same files.",
+    "loader": "Streaming against a plain decode of the same files.",
+    "training": "A packed training step against the same spans padded.",
+    "catalog": "Refresh and queries over many episodes.",
+}
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("bench")(bench)
+    """Add the commands."""
+    benches = typer.Typer(
+        help="Measure a part of Headrace against its limit: all contenders read the same data in"
+        " the same order.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, what in _PLAIN.items():
+        benches.command(name, help=what)(_plain(name))
+    benches.command("packing")(packing)
+    benches.command("cost")(cost)
+    app.add_typer(benches, name="bench")
 
 
-def bench(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(_BENCHES)}.")],
-    quick: Annotated[bool, typer.Option("--quick", help="End within 50 s on 2 cores.")] = False,
-    json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write JSON here; - for stdout.")
-    ] = None,
+def _plain(name: str) -> Callable[..., None]:
+    def bench(quick: Quick = False, json_to: JsonTo = None) -> None:
+        from tools.bench.framework import report
+
+        result = importlib.import_module(f"tools.bench.{name}").run(quick)
+        report(result, quick=quick, json_to=json_to)
+
+    return bench
+
+
+def packing(
+    quick: Quick = False,
+    json_to: JsonTo = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw it (packing): png, svg, pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw it: png, svg or pdf.")
     ] = None,
 ) -> None:
-    """Measure a part of Headrace against its limit.
-
-    All contenders read the same data in the same order.
-    """
-    if name not in _BENCHES:
-        raise UnknownBenchError(f"no bench called {name!r}; there are: {', '.join(_BENCHES)}")
+    """Packing against what others pack with, and what shuffling windows costs."""
+    from tools.bench import packing as bench
     from tools.bench.framework import report
 
-    module = importlib.import_module(f"tools.bench.{name}")
-    draw = getattr(module, "picture", None)
-    if picture and not draw:
-        raise NoPictureError(f"the {name} bench draws no picture: leave --picture out")
-    result = module.run(quick)
+    result = bench.run(quick)
     report(result, quick=quick, json_to=json_to)
-    if picture and draw:
-        draw(result, picture)
+    if picture:
+        bench.picture(result, picture)
