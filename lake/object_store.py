@@ -1,8 +1,10 @@
 """What an object store needs beyond a local path: a safe commit, and secrets kept secret."""
 
+import shutil
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import CommitConflictError, LakeError
@@ -75,6 +77,59 @@ def require_conditional_put(uri: str, storage_options: Mapping[str, str]) -> Non
             " other's commits; use a store with conditional writes"
         )
     _PROBED.add(place)
+
+
+def list_folders(uri: str, storage_options: Mapping[str, str]) -> list[str]:
+    """Names of the folders right below a path or URI; none where nothing is there.
+
+    Raises:
+        LakeError: it cannot be listed.
+    """
+    if not is_object_store(uri):
+        folder = Path(uri)
+        try:
+            return sorted(e.name for e in folder.iterdir() if e.is_dir()) if folder.is_dir() else []
+        except OSError as error:
+            raise LakeError(f"{uri}: cannot be listed ({error.strerror})") from error
+    with _object_store(uri, storage_options, "listing") as store:
+        found = store.list_with_delimiter()["common_prefixes"]
+        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+
+
+def remove_folder(uri: str, storage_options: Mapping[str, str]) -> None:
+    """Delete a path or URI with everything below it.
+
+    Raises:
+        LakeError: it cannot be deleted, wholly or in part; calling again goes on.
+    """
+    if not is_object_store(uri):
+        try:
+            shutil.rmtree(uri)
+        except OSError as error:
+            raise LakeError(f"{uri}: cannot be deleted ({error.strerror})") from error
+        return
+    with _object_store(uri, storage_options, "deleting") as store:
+        for objects in store.list():
+            if paths := [entry["path"] for entry in objects]:
+                store.delete(paths)
+
+
+@contextmanager
+def _object_store(
+    uri: str, storage_options: Mapping[str, str], doing: str
+) -> "Iterator[ObjectStore]":
+    """The store, for calls whose errors become a LakeError without secrets."""
+    try:
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - extra `s3`
+    except ImportError as error:
+        raise LakeError(
+            f"{uri}: {doing} in an object store needs `pip install 'headrace[s3]'`"
+        ) from error
+    try:
+        yield _open_store(uri, storage_options)
+    except (BaseError, ValueError, OSError) as error:
+        text = redact(str(error).splitlines()[0], storage_options)
+        raise LakeError(f"{uri}: {doing} failed ({text})") from None
 
 
 def _open_store(uri: str, storage_options: Mapping[str, str]) -> "ObjectStore":
