@@ -20,6 +20,15 @@ from lake.video_index import VideoIndex
 
 _PRESET = "veryfast"
 _SPACE_RGB, _SPACE_SMPTE170M = 0, 6  # AVColorSpace
+_YUV = {  # by codec, and whether both sides are even
+    ("h264", True): "yuv420p",
+    ("h264", False): "yuv444p",
+    ("mjpeg", True): "yuvj420p",
+    ("mjpeg", False): "yuvj444p",
+}
+_RANGE = {"h264": ColorRange.MPEG, "mjpeg": ColorRange.JPEG, "png": ColorRange.JPEG}
+
+VideoCodec = Literal["h264", "mjpeg", "png"]
 
 
 def encode_frames(
@@ -27,23 +36,26 @@ def encode_frames(
     *,
     fps: float | Fraction,
     step_to_frame: NDArray[np.int32],
-    codec: Literal["h264", "png"] = "h264",
+    codec: VideoCodec = "h264",
     gop: int = 15,
     crf: int = 18,
+    qscale: int = 3,
 ) -> CameraVideo:
     """Encode pictures as one camera, a frame per picture.
 
     `h264` is lossy (libx264, no B-frames, a key frame every `gop`): 4:2:0 for even sizes; odd ones,
-    which 4:2:0 could only hold padded, become 4:4:4. `png` keeps every bit, at many times the
-    bytes. One thread, so the same pictures give the same bytes.
+    which 4:2:0 could only hold padded, become 4:4:4. `mjpeg` is lossy, each picture by itself, of
+    the same chroma. `png` keeps every bit, at many times the bytes. One thread, so the same
+    pictures give the same bytes.
 
     Args:
         frames: uint8 [H, W, 3] RGB pictures, taken one at a time, all of one size.
         fps: nominal rate in frames per second, for the timestamps.
         step_to_frame: int32 [T], which picture each step shows, -1 for none.
-        codec: `h264` or `png`.
-        gop: distance of key frames, in frames.
+        codec: `h264`, `mjpeg` or `png`.
+        gop: distance of key frames, in frames; of `h264`.
         crf: libx264 quality: 0 is lossless in YUV, 18 hard to tell from the original.
+        qscale: JPEG quality as FFmpeg's `-q:v`: 2 is best, 31 worst.
 
     Raises:
         VideoError: no picture; one that is no uint8 [H, W, 3] or of another size than the first
@@ -56,9 +68,10 @@ def encode_frames(
     _check(first, 0, None)
     height, width = first.shape[:2]
     even = height % 2 == 0 and width % 2 == 0
-    pix_fmt = "rgb24" if codec == "png" else "yuv420p" if even else "yuv444p"
+    pix_fmt = "rgb24" if codec == "png" else _YUV[codec, even]
     time_base = 1 / Fraction(fps).limit_denominator(100_000)
-    encoder = _open_encoder(codec, (height, width), pix_fmt, time_base, gop, crf)
+    options = _options(codec, gop=gop, crf=crf, qscale=qscale)
+    encoder = _open_encoder(codec, (height, width), pix_fmt, time_base, options)
     reformatter = VideoReformatter()
     packets: list[Packet] = []  # type: ignore[type-arg]  # generic for type checkers only
     count = 0
@@ -66,12 +79,12 @@ def encode_frames(
         for picture in chain((first,), pictures):
             _check(picture, count, first.shape)
             frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            if codec == "h264":
+            if codec != "png":
                 frame = reformatter.reformat(
                     frame,
                     format=pix_fmt,
                     dst_colorspace=Colorspace.ITU601,
-                    dst_color_range=ColorRange.MPEG,
+                    dst_color_range=_RANGE[codec],
                     threads=1,
                 )
             frame.pts, frame.time_base = count, time_base
@@ -84,7 +97,11 @@ def encode_frames(
     ordinals = np.array([packet.pts for packet in packets], np.float64)  # None becomes NaN
     if not np.array_equal(ordinals, np.arange(count)):
         raise VideoError(f"{encoder.name} made {len(packets)} packets out of {count} pictures")
-    lossy = codec == "h264"
+    quality = {
+        "h264": f"libx264 {_PRESET} crf={crf} gop={gop} {pix_fmt}",
+        "mjpeg": f"mjpeg qscale={qscale} {pix_fmt}",
+        "png": "png lossless",
+    }
     index = VideoIndex(
         codec=codec,
         width=width,
@@ -97,25 +114,35 @@ def encode_frames(
         packet_checksum=np.array([xxhash.xxh3_64_intdigest(part) for part in data], np.uint64),
         packet_key=np.array([packet.is_keyframe for packet in packets], np.bool_),
         step_to_frame=step_to_frame,
-        color_range=int(ColorRange.MPEG if lossy else ColorRange.JPEG),
-        color_space=_SPACE_SMPTE170M if lossy else _SPACE_RGB,
-        quality=f"libx264 {_PRESET} crf={crf} gop={gop} {pix_fmt}" if lossy else "png lossless",
+        color_range=int(_RANGE[codec]),
+        color_space=_SPACE_RGB if codec == "png" else _SPACE_SMPTE170M,
+        quality=quality[codec],
     )
     return CameraVideo(index=index, payload=b"".join(data))
 
 
 def _open_encoder(
-    codec: str, size: tuple[int, int], pix_fmt: str, time_base: Fraction, gop: int, crf: int
+    codec: VideoCodec,
+    size: tuple[int, int],
+    pix_fmt: str,
+    time_base: Fraction,
+    options: dict[str, str],
 ) -> VideoCodecContext:
-    encoder = av.CodecContext.create("libx264" if codec == "h264" else "png", "w")
+    encoder = av.CodecContext.create("libx264" if codec == "h264" else codec, "w")
     assert isinstance(encoder, VideoCodecContext)
     encoder.height, encoder.width = size
     encoder.pix_fmt = pix_fmt
     encoder.time_base, encoder.framerate = time_base, 1 / time_base
     encoder.thread_count = 1
+    if codec != "png":
+        encoder.color_range, encoder.colorspace = int(_RANGE[codec]), _SPACE_SMPTE170M
+    encoder.options = options
+    return encoder
+
+
+def _options(codec: VideoCodec, *, gop: int, crf: int, qscale: int) -> dict[str, str]:
     if codec == "h264":
-        encoder.color_range, encoder.colorspace = int(ColorRange.MPEG), _SPACE_SMPTE170M
-        encoder.options = {
+        return {
             "preset": _PRESET,
             "crf": str(crf),
             "g": str(gop),
@@ -125,7 +152,9 @@ def _open_encoder(
             # of small pictures, from run to run. It costs no measurable time.
             "x264-params": "cpu-independent=1",
         }
-    return encoder
+    if codec == "mjpeg":
+        return {"qmin": str(qscale), "qmax": str(qscale)}
+    return {}
 
 
 def _check(picture: NDArray[np.uint8], number: int, shape: tuple[int, ...] | None) -> None:
