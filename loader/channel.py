@@ -67,6 +67,10 @@ class Channel:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
 
+    def fileno(self) -> int:
+        """Descriptor of this end, to wait for several of them."""
+        return self._socket.fileno()
+
     def close(self, *, shutdown: bool = True) -> None:
         """Close this end; the other one reads the end.
 
