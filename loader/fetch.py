@@ -40,7 +40,7 @@ class FetchedRun:
 
     stream: CameraStream
     run: DecodeRun
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,11 @@ class FetchLimits:
     packet_bytes: int
     kept_frame_bytes: int
     episode_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of them."""
+        return self.packet_bytes + self.kept_frame_bytes + self.episode_bytes
 
 
 class Fetcher:

@@ -83,7 +83,7 @@ def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable
         step=step_of[observation],
         camera=cameras[local[span], column],
         frame=shown[observation, column],
-        nth=_counted(span, len(row)),
+        nth=counted(span, len(row)),
         stream=(starts_of(counts)[local[span]] + column).astype(np.int32),
         streams=tuple(stream for each in data for stream in each.cameras.values()),
     )
@@ -103,7 +103,7 @@ def _stacked(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.concatenate([np.empty((0, width), np.int32), *wide])
 
 
-def _counted(span: NDArray[np.int32], num_spans: int) -> NDArray[np.int32]:
+def counted(span: NDArray[np.int32], num_spans: int) -> NDArray[np.int32]:
     """Number of each element inside its run of equal, ascending values."""
     counts = np.bincount(span, minlength=num_spans)
     first = np.cumsum(counts) - counts

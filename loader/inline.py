@@ -32,6 +32,7 @@ def inline_batches(
         pool=pool,
         limits=limits,
         metrics=metrics,
+        materialized=job.materialized,
     )
     for filled in filled_batches:
         pool.taken(filled.buffer.number)

@@ -18,6 +18,7 @@ class Job:
         buffer_bytes: bound of this process.
         image_size: (height, width) or None.
         image_format: see `PackedBatch.images`.
+        materialized: name of the set of materialised packs to read, None to read the episodes.
     """
 
     lake_uri: str
@@ -30,6 +31,7 @@ class Job:
     buffer_bytes: int
     image_size: tuple[int, int] | None
     image_format: ImageFormat
+    materialized: str | None
 
     def to_message(self) -> dict[str, Any]:
         """As plain JSON."""

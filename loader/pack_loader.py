@@ -17,6 +17,7 @@ from loader.errors import LoaderError
 from loader.fetch import WINDOW_PACKS
 from loader.inline import inline_batches
 from loader.job import Job
+from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.plan_wire import plan_to_memfd
 from loader.received import Received
@@ -32,6 +33,7 @@ Process = Literal["child", "inline"]
 Framework = Literal["torch", "numpy"]
 
 _SMALLEST_BUFFER: Final = 1 << 20
+_COPY: Final = "copy"  # the set that holds the recorded packets
 
 
 class PackLoader:
@@ -59,9 +61,13 @@ class PackLoader:
         image_size: (height, width) to which pictures are resized, None to keep theirs.
         image_format: `rgb` [I,3,h,w], or `yuv` [I,3h/2,w] to convert on the device.
         framework: `torch` tensors or `numpy` arrays.
+        materialized: read packs that `headrace plan materialize` wrote in place of the episodes:
+            True for the recorded packets (the same batches, bit for bit), or the name of a set,
+            whose pictures may have been scaled and encoded again; see `source`.
 
     Raises:
-        LoaderError: an argument is not usable with this plan.
+        LoaderError: an argument is not usable with this plan; or there are no such materialised
+            packs, or not all of them.
         PlanError: the lake has no such plan, or it is damaged.
         LakeError: the lake cannot be opened.
     """
@@ -79,6 +85,7 @@ class PackLoader:
         image_size: tuple[int, int] | None = None,
         image_format: ImageFormat = "rgb",
         framework: Framework = "torch",
+        materialized: bool | str = False,
     ) -> None:
         _check(process, ("child", "inline"), "process")
         _check(image_format, ("rgb", "yuv"), "image_format")
@@ -101,6 +108,13 @@ class PackLoader:
             world_size=world_size,
             ancestors=self._plan.header.ancestors,
         )
+        self._materialized: str | None = None
+        if materialized is not False:
+            packs = MaterializedSet.open(
+                self._lake, self._plan.header, _COPY if materialized is True else materialized
+            ).require_complete()
+            self._materialized = packs.settings.name
+            image_size = packs.settings.image_size_for(image_size)
         self._process = process
         self._num_workers = num_workers
         self._buffer_bytes = buffer_bytes
@@ -164,6 +178,15 @@ class PackLoader:
     def plan(self) -> Plan:
         """The plan that is streamed."""
         return self._plan
+
+    @property
+    def source(self) -> str:
+        """What batches are read from: `episodes`, or `materialized NAME`.
+
+        Batches from `episodes` and `materialized copy` are equal. Those of other sets have other
+        pixels; a position saved with one source goes on with any.
+        """
+        return "episodes" if self._materialized is None else f"materialized {self._materialized}"
 
     @property
     def num_steps(self) -> int:
@@ -291,6 +314,7 @@ class PackLoader:
             buffer_bytes=self._buffer_bytes // self._num_workers,
             image_size=self._image_size,
             image_format=self._image_format,
+            materialized=self._materialized,
         )
 
     def _wrap(self, received: Received) -> PackedBatch[Any]:

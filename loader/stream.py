@@ -13,6 +13,8 @@ from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
 from loader.decode_frames import PictureDecoder
 from loader.fetch import FetchedPack, Fetcher, FetchLimits
+from loader.materialized_fetch import MaterializedFetcher
+from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.pool import Buffer, BufferPool
@@ -49,15 +51,25 @@ def stream_batches(
     pool: BufferPool,
     limits: FetchLimits,
     metrics: LoaderMetrics,
+    materialized: str | None = None,
 ) -> Iterator[Filled]:
     """Batches at the given positions, in order, each in a buffer acquired from the pool.
 
+    They are read from the set `materialized` where it is named, else from the episodes.
+
     Raises:
-        LakeError, LoaderError: as `Fetcher.packs` and `PictureDecoder.decode` do; the stream
-            ends there.
+        LakeError, LoaderError: as `Fetcher.packs`, `MaterializedFetcher.packs` and
+            `PictureDecoder.decode` do; the stream ends there.
     """
     rows = PlanRows(plan)
-    fetcher = Fetcher(lake.at(plan.header.versions), rows, cursor, limits, metrics)
+    fetcher: Fetcher | MaterializedFetcher
+    if materialized is None:
+        fetcher = Fetcher(lake.at(plan.header.versions), rows, cursor, limits, metrics)
+    else:
+        packs = MaterializedSet.open(lake, plan.header, materialized).require_complete()
+        fetcher = MaterializedFetcher(
+            packs, rows, cursor, shape, limit_bytes=limits.total_bytes, metrics=metrics
+        )
     decoder = PictureDecoder(shape, metrics)
     for fetched in fetcher.packs(blocks):
         yield _fill(fetched, rows, shape, pool, decoder, metrics)

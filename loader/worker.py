@@ -83,6 +83,7 @@ def _serve(channel: Channel, job: Job, plan: Plan, pool: BufferPool) -> None:
         pool=pool,
         limits=split_bytes(job.buffer_bytes)[1],
         metrics=metrics,
+        materialized=job.materialized,
     )
     known: set[int] = set()
     for filled in batches:

@@ -1,0 +1,115 @@
+"""Writing some packs of a plan into a data file: what a process of `loader.materialize` does."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import xxhash
+from lance.fragment import FragmentMetadata
+
+from loader.cursor import Cursor
+from loader.fetch import WINDOW_PACKS, FetchedPack, Fetcher, FetchLimits
+from loader.materialized_pack import PackContent, pack_to_bytes
+from loader.materialized_set import SCHEMA, MaterializedSet
+from loader.metrics import LoaderMetrics
+from loader.plan_rows import PlanRows
+from loader.reencode import PackEncoder
+from loader.shape import BatchShape
+from packing.plan import Plan
+
+_LIMITS: Final = FetchLimits(
+    packet_bytes=64 << 20, kept_frame_bytes=128 << 20, episode_bytes=64 << 20
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkWriter:
+    """Writes any packs of a plan into files of a set, which are not committed here.
+
+    Memory is bounded by bytes that do not depend on how many packs are asked for, and one pack.
+
+    Attributes:
+        target: the set.
+        plan: its plan.
+        rows: the plan's tables.
+    """
+
+    target: MaterializedSet
+    plan: Plan
+    rows: PlanRows
+
+    def write(
+        self, first: int, stop: int, on_pack: Callable[[int], None]
+    ) -> list[FragmentMetadata]:
+        """Write packs [first, stop).
+
+        Args:
+            first: row of the plan.
+            stop: row after the last.
+            on_pack: told the bytes of each pack as it is written.
+
+        Raises:
+            LakeError, LoaderError: as streaming the packs does, or the set cannot be written.
+        """
+        failed: list[BaseException] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                for row in self._rows_of(first, stop):
+                    on_pack(row["data_bytes"])
+                    yield pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        try:
+            return self.target.write_rows(pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+        except Exception as error:
+            if failed:  # Lance gives its own error for it, with a stack for text
+                raise failed[0] from error
+            raise
+
+    def _rows_of(self, first: int, stop: int) -> Iterator[Mapping[str, Any]]:
+        header = self.plan.header
+        cursor = Cursor(
+            plan_hash=header.plan_hash,
+            num_steps=header.num_steps,
+            slots_per_step=header.slots_per_step,
+            rank=0,
+            world_size=1,  # then positions are rows of the plan
+        )
+        settings, metrics = self.target.settings, LoaderMetrics()
+        copy = settings.codec == "copy"
+        # A copied pack needs the packets of all its pictures, also of those shown just before.
+        limits = replace(_LIMITS, kept_frame_bytes=0) if copy else _LIMITS
+        lake = self.target.lake.at(header.versions)
+        fetcher = Fetcher(lake, self.rows, cursor, limits, metrics)
+        shape = BatchShape.of(header, settings.image_size)
+        encoder = None if copy else PackEncoder(settings, shape, metrics)
+        blocks = (
+            range(at, min(at + WINDOW_PACKS, stop)) for at in range(first, stop, WINDOW_PACKS)
+        )
+        for pack, fetched in zip(range(first, stop), fetcher.packs(blocks), strict=True):
+            yield _row(pack, fetched, encoder)
+
+
+def _row(pack: int, fetched: FetchedPack, encoder: PackEncoder | None) -> dict[str, Any]:
+    error = values = 0
+    if encoder is None:
+        content = PackContent(images=fetched.images, signals=fetched.signals, runs=fetched.runs)
+    else:
+        encoded = encoder.encode(fetched)
+        content, error, values = encoded.content, encoded.squared_error, encoded.pixel_values
+    data = pack_to_bytes(content)
+    return {
+        "pack": pack,
+        "data": data,
+        "checksum": xxhash.xxh3_64_intdigest(data),
+        "data_bytes": len(data),
+        "video_bytes": content.video_bytes,
+        "spans": len(fetched.row),
+        "pictures": len(fetched.images),
+        "squared_error": error,
+        "pixel_values": values,
+    }
