@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.roles import NO_FEATURE
 from packing.span_makers import span_maker_of
+from packing.tokenizer import Tokenizer
 
 
 def extend_plan(
@@ -27,6 +29,7 @@ def extend_plan(
     *,
     epochs: int | None = None,
     seed: int | None = None,
+    tokenizer: Tokenizer | str | Path | None = None,
     state: Sequence[str] | None = None,
     action: Sequence[str] | None = None,
     cameras: Sequence[str] | None = None,
@@ -40,6 +43,7 @@ def extend_plan(
             answered now; every episode where it had none) finds beyond the episodes of `parent`.
         epochs: passes over these episodes; None takes as many as the newest segment has.
         seed: None goes on from the seed of the newest segment.
+        tokenizer: the one that the plan was made with, or its file, where it is not built in.
         state: as for `make_plan`; None takes the features of `parent`.
         action: likewise.
         cameras: None takes those of `parent`, and is refused where the episodes have others.
@@ -65,6 +69,7 @@ def extend_plan(
         chosen.selection or chosen.episode_ids,
         spans=span_maker_of(header.span_maker),
         layout=header.layout,
+        tokenizer=tokenizer,
         state=features["state"] if state is None else state,
         action=features["action"] if action is None else action,
         cameras=_cameras(lake, parent, chosen) if cameras is None else cameras,

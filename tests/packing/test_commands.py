@@ -48,10 +48,13 @@ def test_pack_prints_and_saves(ten: Lake, tmp_path: Path) -> None:
 
 def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
     layout = tmp_path / "layout.json"
-    layout.write_text('{"name": "mine", "tokenizer": "utf8-bytes", "image_tokens": 9, "extra_tokens": 1}', encoding="utf-8")
+    layout.write_text(
+        '{"name": "mine", "tokenizer": "utf8-bytes", "image_tokens": 9, "extra_tokens": 1}',
+        encoding="utf-8",
+    )
     document = pack(
         ten,
-        *("--horizon", 5, "--history", 2, "--stride", 3, "--history-stride", 2),
+        *("--horizon", 5, "--history", 2, "--stride", 3, "--history-stride", 2, "--tail", "drop"),
         *("--seed", 3, "--packer", "bfd", "--look-ahead", 7, "--open-runs", 5, "--run-length", 4),
         *("--balance-window-steps", 6, "--d-model", 99, "--max-images", 8),
         *("--max-action-queries", 40, "--max-spans", 6, "--layout", layout, "--extra-tokens", 2),
@@ -63,6 +66,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "history": 2,
         "stride": 3,
         "history_stride": 2,
+        "tail": "drop",
     }
     assert document["settings"] == {
         "budget_tokens": 256,
@@ -80,17 +84,25 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "max_spans": 6,
     }
     tokens = {key: document["layout"][key] for key in ("name", "image_tokens", "extra_tokens")}
-    assert tokens == {"name": "mine", "tokenizer": "utf8-bytes", "image_tokens": 9, "extra_tokens": 2}
+    assert tokens == {
+        "name": "mine",
+        "tokenizer": "utf8-bytes",
+        "image_tokens": 9,
+        "extra_tokens": 2,
+    }
     assert document["specs"][0]["state"] == ["state", "action"]
     assert document["cameras"] == ["top"]
     trajectory = pack(
-        ten, "--spans", "trajectory", "--max-steps", 6, "--observe-every", 2, "--split", "even"
+        ten,
+        *("--spans", "trajectory", "--max-steps", 6, "--observe-every", 2, "--split", "even"),
+        "--across-gaps",
     )
     assert trajectory["span_maker"] == {
         "kind": "trajectory",
         "max_steps": 6,
         "observe_every": 2,
         "split": "even",
+        "across_gaps": True,
     }
 
 
@@ -99,7 +111,12 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
     [
         (("--max-steps", 3), "--max-steps: not an option of --spans window"),
         (("--spans", "trajectory", "--horizon", 3), "--horizon: not an option of --spans traj"),
-        (("--layout", "/nowhere.json"), "--layout /nowhere.json: cannot be read"),
+        (("--across-gaps",), "--across-gaps: not an option of --spans window"),
+        (
+            ("--spans", "trajectory", "--max-steps", 6, "--split", "refuse"),
+            "8 of 10 trajectories are longer than max_steps 6",
+        ),
+        (("--layout", "/nowhere.json"), "layout /nowhere.json: cannot be read"),
         (("--budget-tokens", 100), "multiple of 128"),
         (("--cost", "/nowhere.json"), "/nowhere.json: cannot be read"),
         (("--cost", "/nowhere.json", "--d-model", 8), "--cost and --d-model"),

@@ -10,7 +10,6 @@ from tools.commands.lake_options import StorageOptions, storage_options
 
 if TYPE_CHECKING:
     from packing.cost import CostModel
-    from packing.layout import TokenLayout
     from packing.plan import Plan
     from packing.spans import SpanMaker
 
@@ -40,7 +39,8 @@ def pack(
         Literal["window", "trajectory"], typer.Option(help="What is packed.")
     ] = "window",
     horizon: Annotated[
-        int | None, typer.Option(min=1, help="Window: action steps. [default: 16]")
+        int | None,
+        typer.Option(min=1, help="Window: action steps. [default: the layout's, else 16]"),
     ] = None,
     history: Annotated[
         int | None, typer.Option(min=1, help="Window: observed steps. [default: 1]")
@@ -51,6 +51,13 @@ def pack(
     history_stride: Annotated[
         int | None, typer.Option(min=1, help="Window: steps between observations. [default: 1]")
     ] = None,
+    tail: Annotated[
+        Literal["short", "drop", "pad"] | None,
+        typer.Option(
+            help="Window past its episode's end: acts on fewer steps, is dropped, or has queries"
+            " without weight. [default: short]"
+        ),
+    ] = None,
     max_steps: Annotated[
         int | None,
         typer.Option(min=1, help="Trajectory: split above. [default: what fits into a pack]"),
@@ -59,8 +66,17 @@ def pack(
         int | None, typer.Option(min=1, help="Trajectory: observe each N-th step. [default: 1]")
     ] = None,
     split: Annotated[
-        Literal["full", "even"] | None,
-        typer.Option(help="Trajectory: longest pieces and a rest, or equal ones. [default: full]"),
+        Literal["full", "even", "refuse"] | None,
+        typer.Option(
+            help="Trajectory: longest pieces and a rest, equal ones, or an error for what is longer."
+            " [default: full]"
+        ),
+    ] = None,
+    across_gaps: Annotated[
+        bool | None,
+        typer.Option(
+            "--across-gaps", help="Trajectory: cross invalid states, masked, not split there."
+        ),
     ] = None,
     budget_tokens: Annotated[int, typer.Option(help="Tokens of a pack, a multiple of 128.")] = 8192,
     slots: Annotated[
@@ -103,19 +119,31 @@ def pack(
     ] = None,
     max_spans: Annotated[int | None, typer.Option(help="Cap on spans of a pack.")] = None,
     layout: Annotated[
-        Path | None, typer.Option(help="JSON file with a token layout; the options below win.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Token layout: a name that `headrace plan layouts` lists, or a JSON file.",
+        ),
+    ] = "compact",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Tokenizer of the texts: a tokenizer.json, a SentencePiece .model, or utf8-bytes."
+            " [default: the layout's]",
+        ),
     ] = None,
     image_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of an image. [default: 16]")
+        int | None, typer.Option(help="Tokens of an image. [default: the layout's]")
     ] = None,
     state_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of a state. [default: 1]")
+        int | None, typer.Option(help="Tokens of a state. [default: the layout's]")
     ] = None,
     action_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of an action step. [default: 1]")
+        int | None, typer.Option(help="Tokens of an action step. [default: the layout's]")
     ] = None,
     extra_tokens: Annotated[
-        int | None, typer.Option(help="Further tokens of a span. [default: 0]")
+        int | None, typer.Option(help="Further tokens of a span. [default: the layout's]")
     ] = None,
     state: Annotated[
         list[str] | None,
@@ -146,29 +174,40 @@ def pack(
     from packing.make_plan import make_plan
     from packing.plan_picture import draw_plan
     from packing.plan_store import save_plan
+    from tools.commands.pack_layout import chosen_layout, long_texts_note
     from tools.commands.plan_report import print_plan, print_plan_json
 
+    chosen = chosen_layout(
+        layout,
+        {
+            "image_tokens": image_tokens,
+            "state_tokens": state_tokens,
+            "action_tokens": action_tokens,
+            "extra_tokens": extra_tokens,
+        },
+    )
     window = {
         "horizon": horizon,
         "history": history,
         "stride": stride,
         "history_stride": history_stride,
+        "tail": tail,
     }
-    trajectory = {"max_steps": max_steps, "observe_every": observe_every, "split": split}
-    tokens = {
-        "image_tokens": image_tokens,
-        "state_tokens": state_tokens,
-        "action_tokens": action_tokens,
-        "extra_tokens": extra_tokens,
+    trajectory = {
+        "max_steps": max_steps,
+        "observe_every": observe_every,
+        "split": split,
+        "across_gaps": across_gaps,
     }
-    maker = _span_maker(spans, window, trajectory)
+    maker = _span_maker(spans, window, trajectory, horizon=chosen.padded.horizon or 16)
     opened = open_lake(lake, storage_options=storage_options(store))
     with Console(stderr=True).status("planning"):
         plan = make_plan(
             opened,
             episodes,
             spans=maker,
-            layout=_layout(layout, tokens),
+            layout=chosen,
+            tokenizer=tokenizer,
             budget_tokens=budget_tokens,
             slots_per_step=slots,
             epochs=epochs,
@@ -194,10 +233,14 @@ def pack(
         print_plan_json(entry, plan.header)
         return
     print_plan(entry, plan.header)
+    if note := long_texts_note(plan):
+        typer.echo(note)
     _advise(plan)
 
 
-def _span_maker(kind: str, window: dict[str, Any], trajectory: dict[str, Any]) -> "SpanMaker":
+def _span_maker(
+    kind: str, window: dict[str, Any], trajectory: dict[str, Any], *, horizon: int
+) -> "SpanMaker":
     from packing.trajectory_spans import TrajectorySpans
     from packing.window_spans import WindowSpans
 
@@ -207,7 +250,7 @@ def _span_maker(kind: str, window: dict[str, Any], trajectory: dict[str, Any]) -
         raise PackOptionError(f"{', '.join(foreign)}: not an option of --spans {kind}")
     given: dict[str, Any] = {name: value for name, value in ours.items() if value is not None}
     if kind == "window":
-        return WindowSpans(**{"horizon": 16, **given})
+        return WindowSpans(**{"horizon": horizon, **given})
     return TrajectorySpans(**given)
 
 
@@ -219,23 +262,6 @@ def _cost(file: Path | None, d_model: int | None) -> "CostModel | None":
     if d_model is not None:
         raise PackOptionError("--cost and --d-model: the file says what a pack costs; give one")
     return MeasuredCost.read(file).cost
-
-
-def _layout(file: Path | None, tokens: dict[str, int | None]) -> "TokenLayout":
-    from dataclasses import replace
-
-    from packing.layout import TokenLayout
-
-    if file is None:
-        base = TokenLayout()
-    else:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PackOptionError(f"--layout {file}: cannot be read: {error}") from error
-        base = TokenLayout.from_json(text)
-    given: dict[str, Any] = {name: value for name, value in tokens.items() if value is not None}
-    return replace(base, **given)
 
 
 def _alternatives(values: list[str] | None) -> list[str] | None:

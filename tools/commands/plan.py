@@ -12,6 +12,7 @@ from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.plan_check import check
 from tools.commands.plan_diff import diff
 from tools.commands.plan_extend import extend
+from tools.commands.plan_layouts import layouts
 
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
 _NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     )
     plans.command("list")(list_all)
     plans.command("show")(show)
+    plans.command("layouts")(layouts)
     plans.command("verify")(verify)
     plans.command("extend")(extend)
     plans.command("diff")(diff)

@@ -25,6 +25,13 @@ def extend(
     seed: Annotated[
         int | None, typer.Option(help="Of the new segment. [default: the plan's, plus 1]")
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The tokenizer that the plan was made with, where it is not built in.",
+        ),
+    ] = None,
     state: Annotated[
         list[str] | None, typer.Option(help="As for `headrace pack`. [default: as the plan]")
     ] = None,
@@ -58,6 +65,7 @@ def extend(
             episodes,
             epochs=epochs,
             seed=seed,
+            tokenizer=tokenizer,
             state=state,
             action=action,
             cameras=camera,

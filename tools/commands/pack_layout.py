@@ -1,0 +1,47 @@
+"""The token layout of `headrace pack`, and what it says of the texts."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packing.layout import TokenLayout
+    from packing.plan import Plan
+
+
+def chosen_layout(name: str, tokens: Mapping[str, int | None]) -> "TokenLayout":
+    """The layout of this name or file, with the numbers that were given in place of its own."""
+    from dataclasses import replace
+
+    from packing.known_layouts import find_layout
+
+    given = {field: value for field, value in tokens.items() if value is not None}
+    layout = find_layout(name)
+    return replace(
+        layout,
+        image_tokens=given.get("image_tokens", layout.image_tokens),
+        state_tokens=given.get("state_tokens", layout.state_tokens),
+        action_tokens=given.get("action_tokens", layout.action_tokens),
+        extra_tokens=given.get("extra_tokens", layout.extra_tokens),
+    )
+
+
+def long_texts_note(plan: "Plan") -> str | None:
+    """What to know where texts are longer than the model's own padding has room for."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    header = plan.header
+    room = header.layout.padded.text_tokens
+    if room is None:
+        return None
+    state = header.prompt_ids.most_state_text([spec.state_size for spec in header.specs])
+    longest = int(np.max(state, initial=0))
+    lengths = pc.list_value_length(plan.texts["token_ids"]).to_numpy() + longest
+    over = int((lengths > room).sum())
+    if not over:
+        return None
+    return (
+        f"{over} of {len(lengths)} texts have up to {int(lengths.max())} tokens:"
+        f" {header.layout.name} by itself pads to {room} and cuts what is longer; this plan cuts"
+        " nothing"
+    )
