@@ -11,11 +11,10 @@ from typing import Final
 import pyarrow as pa
 
 from loader.errors import LoaderError
-from packing.plan import Plan
+from packing.plan import TABLE_SCHEMAS, Plan
 from packing.plan_header import PlanHeader
 
 _LENGTH: Final = struct.Struct("<Q")
-_TABLES: Final = ("packs", "episodes", "texts")
 
 
 def plan_to_memfd(plan: Plan) -> int:
@@ -26,7 +25,7 @@ def plan_to_memfd(plan: Plan) -> int:
             header = plan.header.to_json().encode()
             header += b" " * (-(len(header) + _LENGTH.size) % 64)  # the tables want alignment
             file.write(_LENGTH.pack(len(header)) + header)
-            for name in _TABLES:
+            for name in TABLE_SCHEMAS:
                 table: pa.Table = getattr(plan, name)
                 with pa.ipc.new_stream(file, table.schema) as writer:
                     writer.write_table(table)
@@ -46,7 +45,7 @@ def plan_from_memfd(fd: int) -> Plan:
         reader = pa.BufferReader(pa.py_buffer(mmap.mmap(fd, 0, prot=mmap.PROT_READ)))
         (length,) = _LENGTH.unpack(reader.read(_LENGTH.size))
         header = PlanHeader.from_json(reader.read(length).decode())
-        tables = {name: pa.ipc.open_stream(reader).read_all() for name in _TABLES}
+        tables = {name: pa.ipc.open_stream(reader).read_all() for name in TABLE_SCHEMAS}
         return Plan(header=header, **tables)
     except (OSError, ValueError, struct.error, pa.ArrowException) as error:
         raise LoaderError(f"the plan could not be handed over ({error})") from error

@@ -1,4 +1,4 @@
-"""The audit: what became of every episode and span, per dataset."""
+"""The audit: what became of every episode and span, per dataset, and per source of a mixture."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class SourceAudit:
     """Counts of one dataset of the selection.
 
-    `dropped` and `cut` are what a plan loses without having been asked; no option of this version
-    asks for it, so they are 0 and checked to be.
+    `repeated` and `omitted` are what a mixture asks for, and 0 without one. `dropped` and `cut` are
+    what a plan loses without having been asked; they are 0 and checked to be.
 
     Attributes:
         dataset: its name.
@@ -16,12 +16,14 @@ class SourceAudit:
         spans: source spans made of it.
         tokens: tokens of these spans.
         planned: occurrences in the plan over all epochs.
-        repeated: occurrences beyond one per epoch.
+        repeated: occurrences beyond the first of an epoch, summed over epochs.
         omitted: spans that an epoch leaves out, summed over epochs.
         split: pieces beyond the first into which episodes were split.
         refused: reason -> count of spans (or steps, as the reason says) that were not made.
-        unscored: action steps of the selected episodes that the loss leaves out, since they are
-            marked invalid or hold NaN or infinity.
+        unscored: action steps that the loss leaves out: those of the selected episodes that are
+            marked invalid or hold NaN or infinity, and for each span those past its episode's end
+            (padded tails).
+        masked: steps with an invalid state that spans were told to cross, and observe masked.
         dropped, cut: spans lost, and spans shortened.
     """
 
@@ -36,5 +38,37 @@ class SourceAudit:
     split: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     unscored: int = 0
+    masked: int = 0
     dropped: int = 0
     cut: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShare:
+    """What a mixture asked of one source, and what the plan gives, over all its epochs.
+
+    Attributes:
+        source: dataset, embodiment or selection.
+        episodes, spans, tokens: of the source.
+        asked_tokens, got_tokens: tokens of all epochs, as the mixture says and as planned.
+        asked_share, got_share: of the tokens of all sources.
+        planned: occurrences.
+        repeated: occurrences beyond the first of an epoch, summed over epochs.
+        omitted: spans that an epoch leaves out, summed over epochs.
+        never: spans that no epoch has.
+        most_in_epoch: how often the most frequent span occurs in an epoch.
+    """
+
+    source: str
+    episodes: int
+    spans: int
+    tokens: int
+    asked_tokens: int
+    got_tokens: int
+    asked_share: float
+    got_share: float
+    planned: int
+    repeated: int
+    omitted: int
+    never: int
+    most_in_epoch: int

@@ -79,6 +79,9 @@ def join_plans(lake: Lake, parent: Plan, grown: Plan) -> Plan:
         ).combine_chunks(),
         episodes=episodes,
         texts=_texts(texts, parent, grown),
+        runs=pa.concat_tables(
+            [parent.runs, _set(grown.runs, "episode", episode[grown.runs["episode"].to_numpy()])]
+        ).combine_chunks(),
         selection=grown.selection,
     ).sealed()
 

@@ -1,37 +1,36 @@
 """From a selection of episodes to a plan."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.errors import CatalogError
-from catalog.reader import Catalog
-from catalog.selection import SELECTION_NAME, Selection, answer_selection, load_selection
+from catalog.selection import Selection
 from lake.store import Lake
-from lake.visible import visible_episodes
-from packing.arrange import arrange
+from packing.arrange import Arrangement, arrange
 from packing.cost import DEFAULT_COST, CostModel
+from packing.count_spans import Tally, audit_shares, audit_spans
 from packing.draw import aligned_run, enough_open_runs, runs_of
 from packing.errors import PlanError
+from packing.known_layouts import choose_prompt
 from packing.layout import TokenLayout
-from packing.measure import audit_spans, measure_quality
+from packing.measure import measure_quality
+from packing.mix_sources import choose_mixed, find_sources, load_mixed_selections, mix
+from packing.mixture import Mixture
 from packing.norm_stats import NormStats, merge_stats
-from packing.pack_table import pack_shape, pack_table
-from packing.plan import TEXTS_SCHEMA, Plan
-from packing.plan_episodes import PlanEpisodes, read_plan_episodes
+from packing.occurrences import draw_occurrences
+from packing.pack_table import pack_shape, pack_table, runs_table
+from packing.plan import Plan
+from packing.plan_episodes import PlanEpisodes, list_masked_states, read_plan_episodes
 from packing.plan_header import PlanHeader, PlanSegment
 from packing.settings import Packer, PlanSettings
 from packing.span_makers import describe_spans
-from packing.spans import Int64s, SpanLimits, SpanMaker, Spans
-from packing.tokenizer import find_tokenizer
+from packing.spans import Int64s, SpanLimits, SpanMaker, Spans, SpanSet
+from packing.tokenizer import Tokenizer
 from packing.window_spans import WindowSpans
-
-READ_TABLES: Final = ("commits", "trajectories", "episodes", "specs", "stats")
-"""Tables that a plan is made from, and whose versions it pins."""
 
 
 def make_plan(
@@ -39,7 +38,8 @@ def make_plan(
     episodes: Selection | Sequence[str] | str | None = None,
     *,
     spans: SpanMaker,
-    layout: TokenLayout | None = None,
+    layout: TokenLayout | str | None = None,
+    tokenizer: Tokenizer | str | Path | None = None,
     budget_tokens: int,
     slots_per_step: int,
     epochs: int = 1,
@@ -54,6 +54,7 @@ def make_plan(
     max_images: int | None = None,
     max_action_queries: int | None = None,
     max_spans: int | None = None,
+    mixture: Mixture | None = None,
     state: Sequence[str] | None = None,
     action: Sequence[str] | None = None,
     cameras: Sequence[str] | None = None,
@@ -66,7 +67,9 @@ def make_plan(
         episodes: a selection, episode ids, the name or hash of a selection, a condition over
             `episodes` (answered now, and kept when the plan is saved), or None for every episode.
         spans: `TrajectorySpans(...)` or `WindowSpans(...)`.
-        layout: what costs tokens.
+        layout: what costs tokens: a layout, or the name or JSON file of one
+            (`packing.known_layouts`).
+        tokenizer: of the texts: a tokenizer, the file of one, or None for that of the layout.
         budget_tokens: see `PlanSettings`, also for all arguments down to `max_spans`.
         slots_per_step: packs of a step over all ranks.
         epochs: passes, each freshly packed.
@@ -82,6 +85,8 @@ def make_plan(
         max_images: cap per pack.
         max_action_queries: cap per pack.
         max_spans: cap per pack.
+        mixture: how many tokens of an epoch each dataset, embodiment or selection gives; None has
+            every span once per epoch. Statistics are those of the episodes all the same, each once.
         state: features fed as state, by role where None (see `packing.roles`).
         action: features fed as action, by role where None.
         cameras: cameras used, all but depth where None.
@@ -90,7 +95,6 @@ def make_plan(
         PackingError: the plan cannot be made as asked; says why and what to change.
         CatalogError: the condition is not one.
     """
-    layout = layout or TokenLayout()
     settings = PlanSettings(
         budget_tokens=budget_tokens,
         slots_per_step=slots_per_step,
@@ -111,7 +115,9 @@ def make_plan(
         lake,
         episodes,
         spans=spans,
-        layout=layout,
+        layout=TokenLayout() if layout is None else layout,
+        tokenizer=tokenizer,
+        mixture=mixture,
         state=state,
         action=action,
         cameras=cameras,
@@ -124,20 +130,24 @@ def make_plan_with(
     episodes: Selection | Sequence[str] | str | None = None,
     *,
     spans: SpanMaker,
-    layout: TokenLayout,
+    layout: TokenLayout | str,
+    tokenizer: Tokenizer | str | Path | None = None,
+    mixture: Mixture | None = None,
     state: Sequence[str] | None = None,
     action: Sequence[str] | None = None,
     cameras: Sequence[str] | None = None,
 ) -> Plan:
     """As `make_plan`, with the settings in one."""
-    tokenizer = find_tokenizer(layout.tokenizer)
-    chosen = _choose(lake, episodes)
+    prompt = choose_prompt(layout, tokenizer)
+    layout = prompt.layout
+    _require_one_state(spans, layout)
+    selections = load_mixed_selections(lake, mixture) if mixture else ()
+    chosen = choose_mixed(lake, mixture, selections, episodes)
     pinned = lake.at(chosen.versions)
     source = read_plan_episodes(
         pinned,
         chosen.episode_ids,
-        layout=layout,
-        tokenizer=tokenizer,
+        prompt=prompt,
         state=state,
         action=action,
         cameras=cameras,
@@ -148,26 +158,40 @@ def make_plan_with(
         action_queries=settings.max_action_queries,
     )
     made = spans.make(source.steps, layout, limits)
-    _require_spans(made.spans, source)
+    _require_spans(made, source)
+    prompt.require_frames(int(made.spans.images.max()))
     settings, runs = _runs(made.spans, spans, settings, source.gop_steps)
-    arrangement = arrange(made.spans, runs, settings)
+    mixed = find_sources(mixture, source, selections) if mixture else None
+    run_table = runs_table(made.spans, runs, mixed.of_episode if mixed else None)
+    planned = mix(mixture, mixed, run_table) if mixture and mixed else None
+    drawn = draw_occurrences(run_table, planned, settings.seed) if planned else None
+    arrangement = arrange(made.spans, runs, settings, drawn.counts if drawn else None)
     settings = arrangement.settings
+    dataset = source.table["dataset"].to_numpy().astype(np.int64)
     segment = PlanSegment(
         num_steps=len(arrangement.packing) // settings.slots_per_step,
         num_spans=len(made.spans),
         selection_hash=chosen.selection.hash if chosen.selection else None,
         span_maker=describe_spans(spans),
         settings=settings,
+        mixture=planned,
         certificate=arrangement.certificate,
         audit=audit_spans(
             made,
             source.steps,
-            arrangement,
-            settings.epochs,
-            source.table["dataset"].to_numpy().astype(np.int64),
+            _tally(made.spans, arrangement, dataset, len(source.datasets)),
+            dataset,
             source.datasets,
             pc.list_value_length(source.table["invalid_action_steps"]).to_numpy().astype(np.int64),
+            mixed=planned is not None,
         ),
+        shares=audit_shares(
+            planned,
+            _tally(made.spans, arrangement, mixed.of_episode, len(mixed.names)),
+            settings.epochs,
+        )
+        if planned and mixed
+        else (),
         quality=measure_quality(
             made.spans, runs, arrangement, settings, layout, len(source.cameras)
         ),
@@ -175,8 +199,9 @@ def make_plan_with(
     header = PlanHeader(
         versions=dict(chosen.versions),
         layout=layout,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        vocab_size=tokenizer.vocab_size,
+        tokenizer_fingerprint=prompt.tokenizer.fingerprint,
+        vocab_size=prompt.vocab_size,
+        prompt_ids=prompt.ids,
         shape=pack_shape(made.spans, arrangement),
         datasets=source.datasets,
         embodiments=source.embodiments,
@@ -188,13 +213,30 @@ def make_plan_with(
     return Plan(
         header=header,
         packs=pack_table(made.spans, arrangement, settings.slots_per_step),
-        episodes=source.table,
-        texts=pa.table(
-            {"text": list(source.texts), "token_ids": [list(ids) for ids in source.token_ids]},
-            schema=TEXTS_SCHEMA,
-        ),
+        episodes=list_masked_states(source.table, source.steps, made.masked),
+        runs=run_table,
+        texts=source.texts,
         selection=chosen.selection,
     ).sealed()
+
+
+def _require_one_state(spans: SpanMaker, layout: TokenLayout) -> None:
+    if layout.prompt.writes_state and not isinstance(spans, WindowSpans):
+        raise PlanError(
+            f"layout {layout.name} writes one state into the text, and a trajectory has a state per"
+            " step; use windows, or a layout with state_tokens"
+        )
+
+
+def _tally(spans: Spans, arrangement: Arrangement, owner: Int64s, groups: int) -> Tally:
+    """Occurrences of spans by the owner of their episode."""
+    return Tally.of(
+        arrangement.packing.items,
+        arrangement.epoch_bounds(),
+        owner[spans.episode],
+        groups,
+        spans.tokens.astype(np.int64),
+    )
 
 
 def _cost(cost: CostModel | None, d_model: int | None) -> CostModel:
@@ -205,55 +247,13 @@ def _cost(cost: CostModel | None, d_model: int | None) -> CostModel:
     return CostModel.of_width(d_model)
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    episode_ids: Sequence[str]
-    versions: Mapping[str, int]
-    selection: Selection | None
-
-
-def _choose(lake: Lake, episodes: Selection | Sequence[str] | str | None) -> _Chosen:
-    if isinstance(episodes, str):
-        episodes = _selection(lake, episodes)
-    if isinstance(episodes, Selection):
-        return _Chosen(episodes.episode_ids, episodes.versions, episodes)
-    versions = {
-        table: version for table, version in lake.versions().items() if table in READ_TABLES
-    }
-    ids = (
-        visible_episodes(lake.at(versions))["episode_id"].to_pylist()
-        if episodes is None
-        else episodes
-    )
-    return _Chosen(list(ids), versions, None)
-
-
-def _selection(lake: Lake, text: str) -> Selection:
-    """The selection of this name or hash, else the answer to the text as a condition."""
-    if not SELECTION_NAME.fullmatch(text):
-        return _answer(lake, text)
-    try:
-        return load_selection(lake, text)
-    except CatalogError as no_selection:
-        try:
-            return _answer(lake, text)
-        except CatalogError as no_condition:
-            raise PlanError(
-                f"{text!r} names no selection ({no_selection}) and is no condition over episodes"
-                f" ({no_condition})"
-            ) from no_condition
-
-
-def _answer(lake: Lake, condition: str) -> Selection:
-    with Catalog(lake) as catalog:
-        return answer_selection(catalog, condition)
-
-
-def _require_spans(spans: Spans, source: PlanEpisodes) -> None:
+def _require_spans(made: SpanSet, source: PlanEpisodes) -> None:
+    spans = made.spans
     if not len(spans):
+        refused = ", ".join(f"{reason} {counts.sum()}" for reason, counts in made.refused.items())
         raise PlanError(
-            f"no span can be made of the {len(source.steps.episode_ids)} selected episodes: every"
-            " step has an invalid state; choose another state feature or other episodes"
+            f"no span can be made of the {len(source.steps.episode_ids)} selected episodes"
+            f" (refused: {refused}); choose another state feature, other spans or other episodes"
         )
     if int(spans.tokens.min()) == 0:
         episode = source.steps.episode_ids[spans.episode[int(spans.tokens.argmin())]]

@@ -1,4 +1,4 @@
-"""The `packs` table of an arrangement."""
+"""The tables `packs` and `runs` of an arrangement."""
 
 from typing import Any
 
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from packing.arrange import Arrangement
 from packing.errors import PlanError
-from packing.plan import PACKS_SCHEMA
+from packing.occurrences import number_occurrences
+from packing.plan import PACKS_SCHEMA, RUNS_SCHEMA
 from packing.plan_header import PackShape
 from packing.spans import Int64s, Spans
 
@@ -42,12 +43,35 @@ def pack_table(spans: Spans, arrangement: Arrangement, slots_per_step: int) -> p
             "step": rows // slots_per_step,
             "slot": (rows % slots_per_step).astype(np.int32),
             "span_id": column(packing.items),
-            "occurrence": column(np.zeros(len(packing.items), np.int32)),
+            "occurrence": column(number_occurrences(packing.items, arrangement.epoch_bounds())),
             **of_span,
             "tokens": packing.sum(spans.tokens).astype(np.int32),
             "sum_sq": sum_of_squares(spans, arrangement),
         },
         schema=PACKS_SCHEMA,
+    )
+
+
+def runs_table(spans: Spans, runs: Int64s, source: Int64s | None) -> pa.Table:
+    """One row per run of the source spans, columns as in `packing.plan`.
+
+    Args:
+        spans: the source spans.
+        runs: int64 [n], ascending run of each; none crosses an episode.
+        source: int64 [E], source of each episode in a mixture, or None.
+    """
+    begin = np.flatnonzero(np.diff(runs, prepend=-1))
+    episode = spans.episode[begin]
+    return pa.table(
+        {
+            "episode": episode,
+            "source": (np.zeros(len(begin)) if source is None else source[episode]).astype(
+                np.int32
+            ),
+            "num_spans": np.diff(begin, append=len(spans)).astype(np.int32),
+            "tokens": np.add.reduceat(spans.tokens, begin, dtype=np.int64),
+        },
+        schema=RUNS_SCHEMA,
     )
 
 

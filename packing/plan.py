@@ -27,7 +27,16 @@ An empty slot is a row with empty lists: a zero-loss pack. `episodes` has one ro
     invalid_action_steps list<int32> (steps the loss leaves out), invalid_state_steps list<int32>
     (steps whose state is masked where a span was told to cross them)
 
-`texts` has `text` string and `token_ids` list<int32>.
+`texts` has
+
+    text string, token_ids list<int32>, images_at int32 and state_at int32 (how many of the ids
+    stand before the images and before the state's text; -1 where there is no state's text)
+
+`runs` has one row per run of source spans
+(see `packing.draw`), in the order of span ids, occurring or not:
+
+    episode int32 (row of `episodes`), source int32 (index into the sources of the segment's
+    mixture; 0 without a mixture), num_spans int32, tokens int64 (of its spans)
 
 The hash covers all of it but the row addresses, and of the header what decides batches. Where an
 index into a table is meant, it is a row number.
@@ -87,7 +96,28 @@ EPISODES_SCHEMA: Final = pa.schema(
         ("invalid_state_steps", _INT32S),
     ]
 )
-TEXTS_SCHEMA: Final = pa.schema([("text", pa.string()), ("token_ids", _INT32S)])
+TEXTS_SCHEMA: Final = pa.schema(
+    [
+        ("text", pa.string()),
+        ("token_ids", _INT32S),
+        ("images_at", pa.int32()),
+        ("state_at", pa.int32()),
+    ]
+)
+RUNS_SCHEMA: Final = pa.schema(
+    [
+        ("episode", pa.int32()),
+        ("source", pa.int32()),
+        ("num_spans", pa.int32()),
+        ("tokens", pa.int64()),
+    ]
+)
+TABLE_SCHEMAS: Final = {
+    "packs": PACKS_SCHEMA,
+    "episodes": EPISODES_SCHEMA,
+    "texts": TEXTS_SCHEMA,
+    "runs": RUNS_SCHEMA,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +129,7 @@ class Plan:
         packs: one row per slot, `num_steps * slots_per_step` rows.
         episodes: the episodes that `packs.episode` numbers.
         texts: the texts that `packs.text` numbers, with their token ids.
+        runs: the runs of source spans, in the order of span ids.
         selection: what it was made from, to be kept when it is saved; None for given ids, and in a
             plan that was loaded.
     """
@@ -107,14 +138,12 @@ class Plan:
     packs: pa.Table
     episodes: pa.Table
     texts: pa.Table
+    runs: pa.Table
     selection: "Selection | None" = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name, table, schema in (
-            ("packs", self.packs, PACKS_SCHEMA),
-            ("episodes", self.episodes, EPISODES_SCHEMA),
-            ("texts", self.texts, TEXTS_SCHEMA),
-        ):
+        for name, schema in TABLE_SCHEMAS.items():
+            table: pa.Table = getattr(self, name)
             if not table.schema.equals(schema):
                 raise PlanError(
                     f"plan {self.plan_hash}: table {name} has columns {table.schema.names} of"
@@ -143,7 +172,7 @@ class Plan:
         Over the canonical JSON of what decides batches and over the tables' columns, little
         endian, without row addresses. Equal inputs give an equal hash on any machine.
         """
-        tables = (self.packs, self.episodes.drop_columns(["address"]), self.texts)
+        tables = (self.packs, self.episodes.drop_columns(["address"]), self.texts, self.runs)
         return content_digest(self.header.hashed(), tables)
 
     def sealed(self) -> Self:

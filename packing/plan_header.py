@@ -2,22 +2,30 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from packing.audit import SourceAudit
+from packing.audit import SourceAudit, SourceShare
 from packing.certificate import Certificate
 from packing.errors import PlanError
 from packing.layout import TokenLayout
+from packing.mixture import PlannedMixture
 from packing.norm_stats import NormStats
 from packing.plan_hash import canonical_json
+from packing.prompt_ids import PromptIds
 from packing.quality import PlanQuality
 from packing.settings import PlanSettings
 
 PLAN_LAYOUT_VERSION: Final = 2
 
 _OUTSIDE_HASH: Final = ("plan_hash", "versions")
-_OUTSIDE_HASH_OF_SEGMENT: Final = ("selection_hash", "certificate", "audit", "quality")
+_OUTSIDE_HASH_OF_SEGMENT: Final = (
+    "selection_hash",
+    "certificate",
+    "audit",
+    "shares",
+    "quality",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +75,9 @@ class PlanSegment:
         selection_hash: the selection planned, or None where ids were given; outside the hash.
         span_maker: `kind` ("trajectory" or "window") and the maker's parameters.
         settings: budget, slots, epochs, seed, packer and its parameters.
-        mixture: how often each source occurs, or None: every span once per epoch.
+        mixture: how many tokens of an epoch each source gives, or None: every span once per epoch.
         certificate, audit, quality: how good it is and what it left out; outside the hash.
+        shares: what became of each source of the mixture; outside the hash.
     """
 
     parent_hash: str = ""
@@ -80,14 +89,15 @@ class PlanSegment:
     selection_hash: str | None
     span_maker: Mapping[str, Any]
     settings: PlanSettings
-    mixture: Mapping[str, Any] | None = None
+    mixture: PlannedMixture | None = None
     certificate: Certificate
     audit: tuple[SourceAudit, ...]
+    shares: tuple[SourceShare, ...] = ()
     quality: PlanQuality
 
     @property
     def epochs(self) -> int:
-        """Passes over its spans."""
+        """Passes over its spans, or draws of its mixture."""
         return self.settings.epochs
 
     @classmethod
@@ -98,7 +108,9 @@ class PlanSegment:
                 **raw,
                 "settings": PlanSettings.from_dict(raw["settings"]),
                 "certificate": Certificate(**raw["certificate"]),
+                "mixture": raw["mixture"] and PlannedMixture.from_dict(raw["mixture"]),
                 "audit": tuple(SourceAudit(**a) for a in raw["audit"]),
+                "shares": tuple(SourceShare(**s) for s in raw["shares"]),
                 "quality": PlanQuality.from_dict(raw["quality"]),
             }
         )
@@ -113,7 +125,9 @@ class PlanHeader:
         layout_version: of the plan's own tables.
         versions: table -> version of the lake that was read; outside the hash.
         layout: what a span costs.
-        tokenizer_fingerprint, vocab_size: of the layout's tokenizer.
+        tokenizer_fingerprint: of the layout's tokenizer.
+        vocab_size: one more than the largest id of a token.
+        prompt_ids: ids beside those of the texts.
         shape: fixed sizes of a batch.
         datasets, embodiments, cameras: names that indices in the tables mean.
         specs: state and action features per spec.
@@ -128,6 +142,7 @@ class PlanHeader:
     layout: TokenLayout
     tokenizer_fingerprint: str
     vocab_size: int
+    prompt_ids: PromptIds = field(default_factory=PromptIds)
     shape: PackShape
     datasets: tuple[str, ...]
     embodiments: tuple[str, ...]
@@ -179,7 +194,7 @@ class PlanHeader:
         return self.newest.settings
 
     @property
-    def mixture(self) -> Mapping[str, Any] | None:
+    def mixture(self) -> PlannedMixture | None:
         """Mixture of the newest segment."""
         return self.newest.mixture
 
@@ -287,7 +302,8 @@ class PlanHeader:
             return cls(
                 **{
                     **raw,
-                    "layout": TokenLayout(**raw["layout"]),
+                    "layout": TokenLayout.from_dict(raw["layout"]),
+                    "prompt_ids": PromptIds.from_dict(raw["prompt_ids"]),
                     "shape": PackShape(**raw["shape"]),
                     "datasets": tuple(raw["datasets"]),
                     "embodiments": tuple(raw["embodiments"]),

@@ -1,9 +1,10 @@
 """Plans in a lake: saved whole or not at all, and checked against their hash when loaded.
 
-A plan's tables are Lance datasets at `<lake>/plans/<hash>/{packs,episodes,texts}.lance`. The row in
-the lake's table `plans`, with the header, is written last: a plan without it does not exist, and
-saving it again completes it. Before that row, every table version that the plan was read from is
-tagged `plan-<hash>`, so that clean-up keeps what the plan's row addresses mean.
+A plan's tables are Lance datasets `packs`, `episodes`, `texts` and `runs` in
+`<lake>/plans/<hash>/`. The row in the lake's table `plans`, with the header, is written last: a
+plan without it does not exist, and saving it again completes it. Before that row, every table
+version that the plan was read from is tagged `plan-<hash>`, so that clean-up keeps what the plan's
+row addresses mean.
 """
 
 import json
@@ -21,10 +22,9 @@ from lake.insert import insert_new
 from lake.store import Lake
 from lake.tables import STORAGE_VERSION, TABLES
 from packing.errors import PlanError
-from packing.plan import EPISODES_SCHEMA, PACKS_SCHEMA, TEXTS_SCHEMA, Plan
+from packing.plan import TABLE_SCHEMAS, Plan
 from packing.plan_header import PlanHeader
 
-_SCHEMAS: Final = {"packs": PACKS_SCHEMA, "episodes": EPISODES_SCHEMA, "texts": TEXTS_SCHEMA}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MIN_PREFIX: Final = 8
 
@@ -59,7 +59,7 @@ def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
     if (known := _claimed(lake, plan.plan_hash, name)) is not None:
         return known
     location = f"plans/{plan.plan_hash}"
-    for table in _SCHEMAS:
+    for table in TABLE_SCHEMAS:
         with lake.errors_named(f"save plan {name}"):
             _write(lake, getattr(plan, table), f"{lake.uri}/{location}/{table}.lance")
     _tag(lake, plan.header)
@@ -105,7 +105,7 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
     entry = find_plan(lake, name_or_hash)
     header = _header(lake, entry)
     tables: dict[str, pa.Table] = {}
-    for table, schema in _SCHEMAS.items():
+    for table, schema in TABLE_SCHEMAS.items():
         try:
             with lake.errors_named(f"read plan {entry.name}"):
                 stored = lance.dataset(
