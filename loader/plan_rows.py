@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,8 @@ class PlanRows:
         episode_id, content_sha256: Arrow columns [E].
         address: uint64 [E], row address of each episode at the pinned version.
         spec, dataset, embodiment: int32 [E], indices into the header's tuples.
+        images_at, state_at: int32 [texts], where images and state stand in each text.
+        num_steps: int32 [E].
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -77,9 +80,13 @@ class PlanRows:
         self.spec: Int32s = _numpy(episodes["spec"])
         self.dataset: Int32s = _numpy(episodes["dataset"])
         self.embodiment: Int32s = _numpy(episodes["embodiment"])
+        self.num_steps: Int32s = _numpy(episodes["num_steps"])
         self._cameras = _Lists(episodes["cameras"])
-        self._invalid = _Lists(episodes["invalid_action_steps"])
+        self._invalid_actions = _Lists(episodes["invalid_action_steps"])
+        self._invalid_states = _Lists(episodes["invalid_state_steps"])
         self._texts = _Lists(plan.texts["token_ids"])
+        self.images_at: Int32s = _numpy(plan.texts["images_at"])
+        self.state_at: Int32s = _numpy(plan.texts["state_at"])
 
     def cameras(self, episode: int) -> NDArray[np.int16]:
         """Cameras present in an episode, ascending indices into the header's cameras."""
@@ -87,11 +94,28 @@ class PlanRows:
 
     def invalid_action_steps(self, episode: int) -> Int32s:
         """Steps of an episode that the loss leaves out."""
-        return self._invalid[episode]
+        return self._invalid_actions[episode]
+
+    def invalid_state_steps(self, episode: int) -> Int32s:
+        """Steps of an episode that spans cross without a state."""
+        return self._invalid_states[episode]
 
     def text_ids(self, text: int) -> Int32s:
         """Token ids of a text."""
         return self._texts[text]
+
+    @cached_property
+    def state_quantiles(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """float32 [specs, Ds]: the plan's q01 and q99 of each spec's state, features in order."""
+        header = self.plan.header
+        size = max((spec.state_size for spec in header.specs), default=0)
+        q01 = np.zeros((len(header.specs), size), np.float32)
+        q99 = np.ones_like(q01)
+        for row, spec in enumerate(header.specs):
+            stats = [header.stats_of(spec.spec_id, name) for name in spec.state]
+            q01[row, : spec.state_size] = [value for each in stats for value in each.q01]
+            q99[row, : spec.state_size] = [value for each in stats for value in each.q99]
+        return q01, q99
 
     def read(self, places: Sequence[Place]) -> list[PackRow]:
         """The packs at some places, in their order.

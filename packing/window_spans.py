@@ -73,13 +73,15 @@ class WindowSpans:
         past = np.minimum(self.history - 1, now // self.history_stride)
         start = now - past * self.history_stride
         invalid = _observes_invalid(steps, episode, start, past + 1, self.history_stride)
-        # A window is counted once, be it refused for both reasons.
-        cut = ~invalid & (now + self.horizon > length[episode]) & (self.tail == "drop")
         refused = {
-            WINDOW_TOUCHES_INVALID_STATE: np.bincount(episode[invalid], minlength=len(length)),
-            WINDOW_WITHOUT_FULL_HORIZON: np.bincount(episode[cut], minlength=len(length)),
+            WINDOW_TOUCHES_INVALID_STATE: np.bincount(episode[invalid], minlength=len(length))
         }
-        made = ~(invalid | cut)
+        made = ~invalid
+        if self.tail == "drop":
+            # A window is counted once, be it refused for both reasons.
+            cut = made & (now + self.horizon > length[episode])
+            refused[WINDOW_WITHOUT_FULL_HORIZON] = np.bincount(episode[cut], minlength=len(length))
+            made &= ~cut
         episode, now, start = episode[made], now[made], start[made]
         stop = now + self.horizon
         spans = cost_spans(

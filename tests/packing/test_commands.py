@@ -114,7 +114,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         (("--across-gaps",), "--across-gaps: not an option of --spans window"),
         (
             ("--spans", "trajectory", "--max-steps", 6, "--split", "refuse"),
-            "8 of 10 trajectories are longer than max_steps 6",
+            "9 of 10 trajectories are longer than max_steps 6",
         ),
         (("--layout", "/nowhere.json"), "layout /nowhere.json: cannot be read"),
         (("--budget-tokens", 100), "multiple of 128"),

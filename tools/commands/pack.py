@@ -68,7 +68,7 @@ def pack(
     split: Annotated[
         Literal["full", "even", "refuse"] | None,
         typer.Option(
-            help="Trajectory: longest pieces and a rest, equal ones, or an error for what is longer."
+            help="Trajectory: longest pieces and a rest, equal ones, or an error instead."
             " [default: full]"
         ),
     ] = None,
@@ -274,14 +274,16 @@ def _alternatives(values: list[str] | None) -> list[str] | None:
 def _advise(plan: "Plan") -> None:
     """Say what to do about padding that another budget would avoid."""
     from packing.budgets import suggest_budgets
-    from packing.verify import source_spans
+    from packing.planned_spans import PlannedSpans
 
     header = plan.header
     rows = header.num_steps * header.slots_per_step
     filled = rows - header.quality.empty_slots
     padding = 1.0 - (1.0 - header.quality.padding) * rows / filled
     if padding > _PADDING_WORTH_ADVICE and header.certificate.packs > 1:
-        best = suggest_budgets(source_spans(plan).tokens, header.budget_tokens, seed=header.seed)
+        planned = PlannedSpans.of(plan)
+        tokens = planned.spans.tokens[planned.packing.items]
+        best = suggest_budgets(tokens, header.budget_tokens, seed=header.seed)
         others = [s for s in best if s.budget_tokens != header.budget_tokens]
         better = [s for s in others if s.padding < padding / 2]
         if better:
