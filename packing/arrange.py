@@ -12,7 +12,8 @@ from packing.certificate import Certificate
 from packing.draw import LEAST_OPEN_RUNS, draw_order
 from packing.errors import PackingError
 from packing.histogram_bfd import histogram_bfd
-from packing.packs import Load, Packing, loads_of
+from packing.packs import Load, Packing, concatenate, loads_of
+from packing.seeded import Indices
 from packing.settings import PlanSettings
 from packing.shuffle_fill import shuffle_fill
 from packing.spans import Int64s, Spans
@@ -37,6 +38,11 @@ class Arrangement:
     def span_slots(self) -> Int64s:
         """int64 [items]: the slot (row) of each planned occurrence."""
         return np.repeat(np.arange(len(self.packing)), self.packing.sizes)
+
+    def epoch_bounds(self) -> Int64s:
+        """int64 [epochs + 1]: where each epoch begins among the items of `packing`, and the end."""
+        first_slot = np.searchsorted(self.epoch, np.arange(int(self.epoch[-1]) + 2))
+        return self.packing.offsets[first_slot]
 
 
 def arrange(
@@ -81,21 +87,15 @@ def arrange(
                 epoch=epoch,
             )
         )
-    offsets = [epochs[0].offsets]
-    for packing in epochs[1:]:
-        offsets.append(packing.offsets[1:] + offsets[-1][-1])
     return Arrangement(
-        packing=Packing(
-            items=np.concatenate([packing.items for packing in epochs]),
-            offsets=np.concatenate(offsets),
-        ),
+        packing=concatenate(epochs),
         epoch=np.repeat(np.arange(settings.epochs), [len(packing) for packing in epochs]),
         certificate=max(certificates, key=lambda c: Fraction(c.packs, c.bound)),
         settings=replace(settings, open_runs=open_runs, balance_window_steps=window_steps),
     )
 
 
-def _pack(order: Int64s, loads: tuple[Load, ...], settings: PlanSettings, epoch: int) -> Packing:
+def _pack(order: Indices, loads: tuple[Load, ...], settings: PlanSettings, epoch: int) -> Packing:
     if settings.packer == "shuffle-fill":
         return shuffle_fill(order, loads, settings.look_ahead)
     packing = histogram_bfd(order, loads[0], settings.seed, epoch)
@@ -107,7 +107,4 @@ def _pack(order: Int64s, loads: tuple[Load, ...], settings: PlanSettings, epoch:
     # Best-fit decreasing knows tokens only: packs beyond a cap are taken apart and filled again.
     kept = packing.reorder(np.flatnonzero(~over))
     again = shuffle_fill(packing.reorder(np.flatnonzero(over)).items, loads, settings.look_ahead)
-    return Packing(
-        items=np.concatenate([kept.items, again.items]),
-        offsets=np.concatenate([kept.offsets, again.offsets[1:] + kept.offsets[-1]]),
-    )
+    return concatenate([kept, again])

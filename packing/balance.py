@@ -18,6 +18,7 @@ from packing.spans import Int64s, Spans
 
 ENOUGH_PERCENT: Final = 2
 MOST_WINDOW_STEPS: Final = 64
+ENOUGH_PACKS: Final = 1 << 20
 
 
 def balance(
@@ -40,11 +41,9 @@ def balance(
     steps = -(-count // slots)
     # The stream's last packs, not the cheapest of all, make up the unfilled step.
     whole = count // slots
-    window = np.arange(whole * slots) // (slots * window_steps)
-    by_cost = np.lexsort((cost[: whole * slots], window))
+    rows = _like_costs(cost[: whole * slots], slots, window_steps)
     step_window = np.arange(whole) // window_steps
-    step_order = np.lexsort((random_words(whole, seed, STREAM_STEPS, epoch), step_window))
-    rows = by_cost.reshape(whole, slots)[step_order]
+    rows = rows[np.lexsort((random_words(whole, seed, STREAM_STEPS, epoch), step_window))]
     slot_key = random_words(whole * slots, seed, STREAM_SLOTS, epoch).reshape(whole, slots)
     rows = np.take_along_axis(rows, np.argsort(slot_key, axis=1, kind="stable"), axis=1)
     table = np.full(steps * slots, -1, np.int64)
@@ -53,39 +52,51 @@ def balance(
     return packing.reorder(table)
 
 
-def pack_costs(packing: Packing, spans: Spans, cost: CostModel) -> Int64s:
-    """int64 [P]: what each pack costs to compute, in the model's unit.
-
-    Raises:
-        PlanError: their sum would leave int64.
-    """
-    return cost.units(
-        packing.sum(spans.tokens),
-        packing.sum(np.square(spans.tokens, dtype=np.int64)),
-        packing.sum(spans.images),
-        packing.sizes,
-    )
+def _like_costs(cost: Int64s, slots: int, window_steps: int) -> Int64s:
+    """int64 [steps, slots]: packs sorted by cost inside each window of steps."""
+    window = slots * window_steps
+    parts = []
+    for begin, end in (
+        (0, len(cost) // window * window),
+        (len(cost) // window * window, len(cost)),
+    ):
+        if begin < end:
+            rows = cost[begin:end].reshape(-1, min(window, end - begin))
+            order = np.argsort(rows, axis=1, kind="stable")
+            order += np.arange(begin, end, rows.shape[1])[:, None]
+            parts.append(order.reshape(-1, slots))
+    return np.concatenate(parts) if parts else np.zeros((0, slots), np.int64)
 
 
 def enough_window_steps(cost: Int64s, slots: int) -> int:
     """The smallest power of two, at most 64, with which S ranks lose at most 2 % by imbalance.
 
     Args:
-        cost: int64 [P] of packs in stream order, any unit.
+        cost: int64 [P] of packs in stream order, any unit; the first million are looked at.
         slots: packs of a step, S.
     """
-    whole = len(cost) // slots
+    whole = min(len(cost), max(slots * MOST_WINDOW_STEPS, ENOUGH_PACKS)) // slots
     cost = cost[: whole * slots]
     window_steps = 1
     while window_steps < MOST_WINDOW_STEPS:
-        window = np.arange(len(cost)) // (slots * window_steps)
-        steps = cost[np.lexsort((cost, window))].reshape(whole, slots)
+        steps = cost[_like_costs(cost, slots, window_steps)]
         # In integers: a choice that a plan depends on must not hang on the last bit of a float.
-        lasts, works = int(steps.max(axis=1).sum()) * slots, int(steps.sum())
+        lasts, works = int(steps.max(axis=1, initial=0).sum()) * slots, int(steps.sum())
         if lasts * 100 <= works * (100 + ENOUGH_PERCENT):
             break
         window_steps *= 2
     return window_steps
+
+
+def pack_costs(packing: Packing, spans: Spans, cost: CostModel) -> Int64s:
+    """int64 [P]: cost of each pack in the model's units."""
+    tokens = spans.tokens
+    return cost.units(
+        packing.sum(tokens),
+        packing.sum_of_squares(tokens),
+        packing.sum(spans.images) if cost.per_image else np.zeros(len(packing), np.int64),
+        packing.sizes,
+    )
 
 
 def max_over_mean(cost: Int64s, slots: int, world_size: int) -> float:

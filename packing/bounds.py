@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from packing.certificate import Certificate
 from packing.packs import Load
+from packing.seeded import chunks
 
 
 def l2_bound(histogram: NDArray[np.int64], limit: int) -> int:
@@ -58,8 +59,10 @@ def certify(
 
 
 def _histogram(load: Load, counts: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    if counts is None:
-        return np.bincount(load.per_span, minlength=load.limit + 1).astype(np.int64, copy=False)
     histogram = np.zeros(load.limit + 1, np.int64)
-    np.add.at(histogram, load.per_span, counts)
+    for part in chunks(len(load.per_span)):
+        if counts is None:
+            histogram += np.bincount(load.per_span[part], minlength=load.limit + 1)
+        else:
+            np.add.at(histogram, load.per_span[part], counts[part])
     return histogram

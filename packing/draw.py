@@ -19,7 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packing.errors import PackingError
-from packing.seeded import STREAM_JITTER, STREAM_RUNS, permutation, random_words
+from packing.seeded import (
+    STREAM_JITTER,
+    STREAM_RUNS,
+    Indices,
+    indices_dtype,
+    permutation,
+    sorted_indices,
+    word_chunks,
+)
 from packing.spans import Int64s, Spans
 
 NEAR_RUN_LENGTH: Final = 8
@@ -63,9 +71,9 @@ def runs_of(spans: Spans, run_steps: int) -> Int64s:
 
 
 def draw_order(
-    runs: Int64s, open_runs: int, seed: int, epoch: int, counts: Int64s | None = None
-) -> Int64s:
-    """Indices of the spans in the order in which they are drawn, int64 [n], or [sum of counts].
+    runs: Indices, open_runs: int, seed: int, epoch: int, counts: Int64s | None = None
+) -> Indices:
+    """Indices of the spans in the order in which they are drawn, [n], or [sum of counts].
 
     Args:
         runs: run of each span, ascending from 0 without gaps (see `runs_of`).
@@ -84,7 +92,7 @@ def draw_order(
     return spans[_draw(runs, open_runs, seed, epoch)]
 
 
-def repeat_runs(runs: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
+def repeat_runs(runs: Indices, counts: Int64s) -> tuple[Indices, Indices]:
     """Spans repeated as often as `counts` says, and the runs of these repetitions.
 
     Args:
@@ -92,7 +100,7 @@ def repeat_runs(runs: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
         counts: int64 [n], occurrences of each span; 0 leaves it out.
 
     Returns:
-        spans int64 [sum of counts], first all that occur at all, then all that occur twice, ...;
+        spans [sum of counts], first all that occur at all, then all that occur twice, ...;
         and the run of each, ascending from 0 without gaps.
 
     Raises:
@@ -103,31 +111,52 @@ def repeat_runs(runs: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
             f"counts of spans are {counts.dtype} {counts.shape}, must be {runs.shape} integers of"
             " at least 0"
         )
-    rounds: list[Int64s] = []
-    numbers: list[Int64s] = []
+    dtype = indices_dtype(max(len(runs), int(counts.sum())))
+    rounds: list[Indices] = [np.zeros(0, dtype)]
+    numbers: list[Indices] = [np.zeros(0, dtype)]
     begun = 0
-    spans = np.flatnonzero(counts)
+    spans: Indices = np.flatnonzero(counts).astype(dtype, copy=False)
     while len(spans):
-        number = np.cumsum(np.diff(runs[spans], prepend=runs[spans[0]]) != 0) + begun
+        of_round = runs[spans]
+        number = np.zeros(len(spans), dtype)
+        np.cumsum(of_round[1:] != of_round[:-1], dtype=dtype, out=number[1:])
+        numbers.append(number + dtype(begun))
         rounds.append(spans)
-        numbers.append(number)
-        begun = int(number[-1]) + 1
-        spans = spans[counts[spans] > len(rounds)]
-    if not rounds:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        begun += int(number[-1]) + 1
+        spans = spans[counts[spans] >= len(rounds)]
     return np.concatenate(rounds), np.concatenate(numbers)
 
 
-def _draw(runs: Int64s, open_runs: int, seed: int, epoch: int) -> Int64s:
+def _draw(runs: Indices, open_runs: int, seed: int, epoch: int) -> Indices:
     n = len(runs)
     if n == 0:
-        return np.zeros(0, np.int64)
-    length = np.bincount(runs)
-    together = min(open_runs, len(length))
-    order = permutation(len(length), seed, STREAM_RUNS, epoch)
-    begin = np.empty(len(length), np.int64)
-    begin[order] = np.cumsum(length[order]) - length[order]
-    nth = np.arange(n) - np.repeat(np.cumsum(length) - length, length)
-    jitter = (random_words(n, seed, STREAM_JITTER, epoch) % np.uint64(together)).astype(np.int64)
-    time: NDArray[np.int64] = (begin[runs] + nth * together + jitter) % n
-    return np.argsort(time, kind="stable").astype(np.int64, copy=False)
+        return np.zeros(0, np.int32)
+    first = _beginnings(runs)
+    together = min(open_runs, len(first))
+    begin = _shuffled_beginnings(first, n, seed, epoch)
+    words = word_chunks(seed, STREAM_JITTER, epoch)
+
+    def time(at: Int64s) -> NDArray[np.uint64]:
+        run = runs[at[0] : at[-1] + 1]
+        jitter = (words(len(at)) % np.uint64(together)).astype(np.int64)
+        when: Int64s = (begin[run] + (at - first[run]) * together + jitter) % n
+        return when.astype(np.uint64)
+
+    return sorted_indices(n, time)
+
+
+def _beginnings(runs: Indices) -> Indices:
+    """The first span of each run."""
+    changes = np.ones(len(runs), np.bool_)
+    np.not_equal(runs[1:], runs[:-1], out=changes[1:])
+    return np.flatnonzero(changes).astype(indices_dtype(len(runs)), copy=False)
+
+
+def _shuffled_beginnings(first: Indices, n: int, seed: int, epoch: int) -> Indices:
+    """Where each run begins when the runs follow each other in random order."""
+    length = np.diff(first, append=n).astype(first.dtype, copy=False)
+    order = permutation(len(first), seed, STREAM_RUNS, epoch)
+    begin = np.empty_like(first)
+    length_of_shuffled = length[order]
+    begin[order] = np.cumsum(length_of_shuffled, dtype=first.dtype) - length_of_shuffled
+    return begin

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packing.packs import Load, Packing
-from packing.seeded import STREAM_PACKS, permutation
+from packing.seeded import STREAM_PACKS, Indices, permutation
 from packing.spans import Int64s
 
 
@@ -116,11 +116,11 @@ def _fill(rooms: _Rooms, room: int, group: PackGroup, length: int, left: int) ->
     return left
 
 
-def histogram_bfd(order: Int64s, tokens: Load, seed: int, epoch: int) -> Packing:
+def histogram_bfd(order: Indices, tokens: Load, seed: int, epoch: int) -> Packing:
     """Pack by best-fit decreasing; which span of a length goes where follows the stream.
 
     Args:
-        order: int64 [n], span indices in the order in which they are drawn.
+        order: [n], span indices in the order in which they are drawn.
         tokens: the token dimension.
         seed: of the order of the packs, which is uniformly random.
         epoch: each is ordered afresh.

@@ -1,14 +1,19 @@
 """Spans grouped into packs, and the loads and limits that a packer works with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packing.errors import PackingError
+from packing.seeded import Indices, chunks
 from packing.settings import PlanSettings
 from packing.spans import Int64s, Spans
+
+PACKS_AT_ONCE: Final = 1 << 14
+"""Packs whose items are worked on at a time, so that temporary arrays stay small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +21,11 @@ class Packing:
     """P packs over n spans.
 
     Attributes:
-        items: int64 [n], span indices, pack after pack.
+        items: int32 or int64 [n], span indices, pack after pack.
         offsets: int64 [P+1], where each pack begins in `items`.
     """
 
-    items: Int64s
+    items: Indices
     offsets: Int64s
 
     def __post_init__(self) -> None:
@@ -39,18 +44,45 @@ class Packing:
 
     def sum(self, values: NDArray[Any]) -> Int64s:
         """int64 [P]: the sum of a per-span value over each pack; 0 for an empty pack."""
-        total = np.zeros(len(self.items) + 1, np.int64)
-        np.cumsum(values[self.items], dtype=np.int64, out=total[1:])
-        return np.asarray(np.diff(total[self.offsets]))
+        return self._sum(values, 1)
 
-    def reorder(self, packs: Int64s) -> "Packing":
+    def sum_of_squares(self, values: NDArray[Any]) -> Int64s:
+        """int64 [P]: the sum of the square of a per-span value over each pack."""
+        return self._sum(values, 2)
+
+    def _sum(self, values: NDArray[Any], power: int) -> Int64s:
+        sums = np.empty(len(self), np.int64)
+        for packs in chunks(len(self), PACKS_AT_ONCE):
+            offsets = self.offsets[packs.start : packs.stop + 1]
+            total = np.zeros(offsets[-1] - offsets[0] + 1, np.int64)
+            of_items = values[self.items[offsets[0] : offsets[-1]]].astype(np.int64) ** power
+            np.cumsum(of_items, out=total[1:])
+            sums[packs] = np.diff(total[offsets - offsets[0]])
+        return sums
+
+    def reorder(self, packs: Indices) -> "Packing":
         """These packs in another order; -1 stands for an empty pack."""
         sizes = np.where(packs < 0, 0, self.sizes[packs])
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        nth = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        return Packing(
-            items=self.items[np.repeat(self.offsets[packs], sizes) + nth], offsets=offsets
-        )
+        items = np.empty(offsets[-1], self.items.dtype)
+        for rows in chunks(len(packs), PACKS_AT_ONCE):
+            begin, end = offsets[rows.start], offsets[rows.stop]
+            shift = self.offsets[packs[rows]] - offsets[:-1][rows]
+            items[begin:end] = self.items[np.arange(begin, end) + np.repeat(shift, sizes[rows])]
+        return Packing(items=items, offsets=offsets)
+
+
+def concatenate(packings: Sequence[Packing]) -> Packing:
+    """The packs of several packings, one after the other."""
+    if len(packings) == 1:
+        return packings[0]
+    offsets = [packings[0].offsets]
+    for packing in packings[1:]:
+        offsets.append(packing.offsets[1:] + offsets[-1][-1])
+    return Packing(
+        items=np.concatenate([packing.items for packing in packings]),
+        offsets=np.concatenate(offsets),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,36 +2,69 @@
 
 A window of the next `look_ahead` spans of the shuffled stream is kept. A pack begins with the
 oldest span and takes the next oldest again and again; when the one after the next would not fit any
-more, the pack is closed by whichever of two ways leaves less room: take the next and then best fit,
-or best fit at once. Since most spans are taken by age, packs hold hardly more alike spans than
-packs filled at random, and since the oldest always goes first, none waits for ever.
+more, the pack is closed by whichever of two ways leaves less room: take the next and then close, or
+close at once. To close is to take the largest span that fits until none does, but, while the pack
+has two spans fewer than a full pack of mean spans, the largest span of at most an even share of the
+room, if that has at least half of this share: so packs that began with long spans end with short
+ones. Since most spans are taken by age, and numbers of spans are evened out, spans of a pack are
+hardly more alike than in packs filled at random; and since the oldest always goes first, none waits
+for ever.
 
-Everything is integers in a fixed order, so the result is the same on any machine.
+Everything is integers in a fixed order, so the result is the same on any machine. Long streams are
+packed by the same algorithm compiled (`packing.compiled_fill`) where numba is installed.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packing.packs import Load, Packing
-from packing.spans import Int64s
+from packing.seeded import Indices
+
+WORTH_COMPILING: Final = 1 << 18
+"""Spans from which on loading, or once compiling, takes less time than it saves."""
 
 
-def shuffle_fill(order: Int64s, loads: Sequence[Load], look_ahead: int) -> Packing:
+def shuffle_fill(order: Indices, loads: Sequence[Load], look_ahead: int) -> Packing:
     """Pack the spans of a stream.
 
     Args:
-        order: int64 [n], span indices in the order in which they are drawn.
+        order: [n], span indices in the order in which they are drawn; repeats are welcome.
         loads: limited dimensions, tokens first; no span alone is over a limit.
         look_ahead: spans of the stream that may close a pack.
 
     Returns:
         Packs in the order in which they were filled, every span of `order` once.
     """
-    window = _Window([load.per_span[order].tolist() for load in loads], look_ahead)
+    return filler(len(order))(order, loads, look_ahead)
+
+
+def filler(spans: int) -> Callable[[Indices, Sequence[Load], int], Packing]:
+    """The faster way to `shuffle_fill` so many spans, in one stream or in several."""
+    if spans < WORTH_COMPILING:
+        return plain_fill
+    try:
+        from packing.compiled_fill import compiled_fill  # noqa: PLC0415 - numba is optional
+    except ImportError:
+        return plain_fill
+    return compiled_fill
+
+
+def spans_per_pack(sizes: NDArray[Any], limit: int) -> int:
+    """Spans of a full pack of mean spans, rounded down."""
+    return limit * len(sizes) // max(int(sizes.sum(dtype=np.int64)), 1)
+
+
+def plain_fill(order: Indices, loads: Sequence[Load], look_ahead: int) -> Packing:
+    """`shuffle_fill` in Python alone."""
+    drawn = [load.per_span[order] for load in loads]
+    window = _Window([load.tolist() for load in drawn], look_ahead)
     limits = [load.limit for load in loads]
+    typical = spans_per_pack(drawn[0], limits[0])
     taken: list[int] = []
     offsets = [0]
     while (oldest := window.first()) is not None:
@@ -39,18 +72,34 @@ def shuffle_fill(order: Int64s, loads: Sequence[Load], look_ahead: int) -> Packi
         taken.append(window.take(oldest, room))
         while (oldest := window.first()) is not None and window.fits(oldest, room):
             after = window.after(oldest)
-            if after is None or not window.fits_both(oldest, after, room):
-                now = window.best_fit(room)
-                then = window.best_fit(window.room_without(oldest, room), but=oldest)
-                held = window.sizes[oldest] + (0 if then is None else window.sizes[then])
-                if now is None or held >= window.sizes[now]:
-                    taken.append(window.take(oldest, room))
+            last = after is None or not window.fits_both(oldest, after, room)
+            if last and _tighter_without(window, oldest, room):
                 break
             taken.append(window.take(oldest, room))
-        while (best := window.best_fit(room)) is not None:
+            if last:
+                break
+        while (best := _closing(window, room, typical - len(taken) + offsets[-1])) is not None:
             taken.append(window.take(best, room))
         offsets.append(len(taken))
     return Packing(items=order[np.asarray(taken, np.int64)], offsets=np.asarray(offsets, np.int64))
+
+
+def _tighter_without(window: "_Window", oldest: int, room: list[int]) -> bool:
+    """Whether the best fit alone leaves less room than `oldest` and the best fit beside it."""
+    now = window.best_fit(room)
+    then = window.best_fit(window.room_without(oldest, room), but=oldest)
+    filled = window.sizes[oldest] + (0 if then is None else window.sizes[then])
+    return now is not None and filled < window.sizes[now]
+
+
+def _closing(window: "_Window", room: list[int], missing: int) -> int | None:
+    """The next span of a pack that is being closed and lacks `missing` spans of the mean number."""
+    if missing >= 2:
+        share = room[0] // missing
+        best = window.best_fit([share, *room[1:]])
+        if best is not None and 2 * window.sizes[best] >= share:
+            return best
+    return window.best_fit(room)
 
 
 class _Window:
