@@ -1,0 +1,87 @@
+"""Tokenizers read from files: ids as their own library gives them, and what can be wrong."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tokenizers
+
+from packing.errors import LayoutError
+from packing.tokenizer import find_tokenizer
+from tests.packing.small_tokenizers import gemma_like, llama_like, qwen_like, write
+
+TEXT = "pick up the red block, State: 12 -1 255;\n"
+
+
+def test_sentencepiece_ids_are_the_librarys(tmp_path: Path) -> None:
+    path = write(tmp_path, "gemma.model", gemma_like())
+    ours = find_tokenizer(path)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert ours.encode(TEXT) == tuple(theirs.encode(TEXT))
+    assert ours.encode("") == ()
+    assert (ours.name, ours.vocab_size) == ("gemma.model", theirs.vocab_size())
+    assert (ours.begin_id, ours.end_id, ours.pad_id) == (2, 1, 0)
+    assert (ours.id_of("<bos>"), ours.id_of("<nothing>")) == (2, None)
+    assert (ours.image_id, ours.state_id) == (None, None)
+    assert ours.fingerprint == hashlib.sha256(gemma_like()).hexdigest()
+
+
+def test_hugging_face_ids_are_the_librarys_without_its_padding(tmp_path: Path) -> None:
+    ours = find_tokenizer(write(tmp_path, "tokenizer.json", qwen_like()))
+    theirs = tokenizers.Tokenizer.from_str(qwen_like())
+    assert len(theirs.encode(TEXT).ids) == 16, "the file asks to cut to 8 and to pad to 16"
+    theirs.no_truncation()
+    theirs.no_padding()
+    assert ours.encode(TEXT) == tuple(theirs.encode(TEXT).ids)
+    assert ours.encode("") == ()
+    assert ours.vocab_size == max(theirs.get_vocab().values()) + 1
+    assert ours.id_of("<|image_pad|>") == theirs.token_to_id("<|image_pad|>")
+    assert (ours.begin_id, ours.end_id) == (None, None)
+    assert ours.fingerprint == hashlib.sha256(qwen_like().encode()).hexdigest()
+
+
+def test_hugging_face_begin_and_end_are_what_its_post_processor_adds(tmp_path: Path) -> None:
+    ours = find_tokenizer(write(tmp_path, "tokenizer.json", llama_like()))
+    assert (ours.begin_id, ours.end_id, ours.pad_id) == (0, 1, 2)
+    assert not {0, 1}.intersection(ours.encode(TEXT))
+
+
+def test_the_folder_of_a_downloaded_model(tmp_path: Path) -> None:
+    with pytest.raises(LayoutError, match=r"the folder has no tokenizer.json or tokenizer.model"):
+        find_tokenizer(tmp_path)
+    write(tmp_path, "tokenizer.model", gemma_like())
+    assert find_tokenizer(tmp_path).name == "tokenizer.model"
+    write(tmp_path, "tokenizer.json", qwen_like())
+    assert find_tokenizer(str(tmp_path)).name == "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "the file is empty"),
+        (b"{}", "no tokenizer.json that the library tokenizers"),
+        (b'{"model": {"type": "BPE"', "no tokenizer.json"),
+        (b"{\xff", "no tokenizer.json"),
+        (b"hello", "neither a tokenizer.json nor a SentencePiece model"),
+        (bytes(range(256)), "neither a tokenizer.json nor a SentencePiece model"),
+        (gemma_like()[:1000], "neither a tokenizer.json nor a SentencePiece model"),
+    ],
+    ids=["empty", "no model", "truncated json", "no text", "text", "bytes", "truncated model"],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes, match: str) -> None:
+    path = write(tmp_path, "some.file", content)
+    with pytest.raises(LayoutError, match=f"some.file: {match}"):
+        find_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "library"), [(gemma_like(), "sentencepiece"), (b"{}", "tokenizers")]
+)
+def test_a_missing_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, library: str
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, library, None)
+    path = write(tmp_path, "some.file", content)
+    with pytest.raises(LayoutError, match=rf"library {library}: pip install 'headrace\[packing\]'"):
+        find_tokenizer(path)
