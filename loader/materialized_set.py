@@ -116,7 +116,8 @@ class MaterializedSet:
             if "was not found" not in str(error):
                 raise
             raise LoaderError(_missing(lake, header.plan_hash, name)) from None
-        return cls(lake, header, _settings(uri, dataset.schema, header.plan_hash), session)
+        facts = _facts(uri, dataset.schema, header.plan_hash)
+        return cls(lake, header, MaterializedSettings.from_dict(facts["settings"]), session)
 
     @classmethod
     def create(cls, lake: Lake, header: PlanHeader, settings: MaterializedSettings) -> Self:
@@ -131,7 +132,7 @@ class MaterializedSet:
         try:
             return cls.open(lake, header, settings.name)
         except LoaderError:
-            _create(lake, uri, header.plan_hash, settings)
+            _create(lake, uri, header, settings)
         return cls(lake, header, settings, _session())
 
     def reload(self) -> None:
@@ -238,16 +239,19 @@ def set_uri(lake: Lake, plan_hash: str, name: str) -> str:
     return f"{_folder(lake, plan_hash)}/{_PREFIX}{check_set_name(name)}{_SUFFIX}"
 
 
-def list_sets(lake: Lake, header: PlanHeader) -> list[SetEntry]:
+def list_sets(lake: Lake, plan_hash: str) -> list[SetEntry]:
     """The sets of a plan, by name.
 
     Raises:
-        LakeError: the lake cannot be listed.
+        LakeVersionError: one is of another layout.
+        LakeError: the lake cannot be listed, or a set cannot be read.
     """
     found = []
-    for name in _set_names(lake, header.plan_hash):
-        opened = MaterializedSet.open(lake, header, name)
-        found.append(SetEntry(name=name, packs=opened.packs, num_packs=opened.num_packs))
+    for name in _set_names(lake, plan_hash):
+        uri = set_uri(lake, plan_hash, name)
+        dataset = _dataset(lake, uri, _session())
+        num_packs: int = _facts(uri, dataset.schema, plan_hash)["num_packs"]
+        found.append(SetEntry(name=name, packs=dataset.count_rows(), num_packs=num_packs))
     return found
 
 
@@ -301,10 +305,11 @@ def _dataset(lake: Lake, uri: str, session: "Session") -> lance.LanceDataset:
         return lance.dataset(uri, storage_options=dict(lake.storage_options), session=session)
 
 
-def _create(lake: Lake, uri: str, plan_hash: str, settings: MaterializedSettings) -> None:
+def _create(lake: Lake, uri: str, header: PlanHeader, settings: MaterializedSettings) -> None:
     facts = {
         "layout_version": _LAYOUT_VERSION,
-        "plan_hash": plan_hash,
+        "plan_hash": header.plan_hash,
+        "num_packs": header.num_steps * header.slots_per_step,
         "settings": settings.to_dict(),
     }
     schema = SCHEMA.with_metadata({_METADATA_KEY: json.dumps(facts, sort_keys=True).encode()})
@@ -331,8 +336,8 @@ def _create(lake: Lake, uri: str, plan_hash: str, settings: MaterializedSettings
         raise
 
 
-def _settings(uri: str, schema: pa.Schema, plan_hash: str) -> MaterializedSettings:
-    """Settings of a stored set.
+def _facts(uri: str, schema: pa.Schema, plan_hash: str) -> dict[str, Any]:
+    """What the metadata of a stored set says.
 
     Raises:
         LakeVersionError: of another layout.
@@ -340,7 +345,7 @@ def _settings(uri: str, schema: pa.Schema, plan_hash: str) -> MaterializedSettin
     """
     try:
         facts: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
-        version, owner, settings = facts["layout_version"], facts["plan_hash"], facts["settings"]
+        version, owner = facts["layout_version"], facts["plan_hash"]
     except (KeyError, ValueError, TypeError) as error:
         raise LakeError(f"{uri}: holds no materialised packs ({error!r})") from error
     if version != _LAYOUT_VERSION:
@@ -350,4 +355,4 @@ def _settings(uri: str, schema: pa.Schema, plan_hash: str) -> MaterializedSettin
         )
     if owner != plan_hash:
         raise LakeError(f"{uri}: holds packs of plan {owner}, not of {plan_hash}")
-    return MaterializedSettings.from_dict(settings)
+    return facts

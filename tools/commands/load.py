@@ -33,6 +33,18 @@ def load(
         Literal["child", "inline"], typer.Option(help="Decode in a process of its own, or here.")
     ] = "child",
     workers: Annotated[int, typer.Option(min=1, help="Decode processes.")] = 1,
+    materialized: Annotated[
+        bool,
+        typer.Option(
+            "--materialized", help="Read packs that `headrace plan materialize` has written."
+        ),
+    ] = False,
+    packs: Annotated[
+        str | None,
+        typer.Option(
+            "--set", metavar="NAME", help="Read the materialised packs of this name instead."
+        ),
+    ] = None,
     store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -45,7 +57,14 @@ def load(
 
     opened = open_lake(lake, storage_options=storage_options(store))
     with PackLoader(
-        opened, plan, rank, world_size, process=process, num_workers=workers, framework="numpy"
+        opened,
+        plan,
+        rank,
+        world_size,
+        process=process,
+        num_workers=workers,
+        framework="numpy",
+        materialized=packs or materialized,
     ) as loader:
         if first_step > loader.num_steps:
             raise LoaderError(
@@ -59,6 +78,7 @@ def load(
         "lake": lake,
         "plan": plan,
         "plan_hash": loader.plan.plan_hash,
+        "source": loader.source,
         "rank": rank,
         "world_size": world_size,
         "first_step": first_step,
@@ -144,7 +164,8 @@ def _lines(report: dict[str, Any]) -> dict[str, str]:
         f"{counts.get('wanted_frames', 0)} delivered, {counts.get('reused_frames', 0)} of them"
         f" kept from an earlier pack; {counts.get('decoded_frames', 0)} decoded"
     )
-    read = f"{counts['bytes_read'] / 1e6:,.1f} MB of video"
+    what = "video" if report["source"] == "episodes" else report["source"] + " packs"
+    read = f"{counts['bytes_read'] / 1e6:,.1f} MB of {what}"
     return {
         "streamed": f"{span}: {held}",
         "rate": ", ".join(rates),

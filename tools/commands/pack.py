@@ -158,6 +158,16 @@ def pack(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
     ] = None,
+    materialize: Annotated[
+        bool,
+        typer.Option(
+            "--materialize",
+            help="Also write each pack as one row (`headrace plan materialize` has more options).",
+        ),
+    ] = False,
+    workers: Annotated[
+        int, typer.Option(min=0, help="With --materialize: processes that write.")
+    ] = 1,
     store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
@@ -171,10 +181,12 @@ def pack(
     from rich.console import Console
 
     from lake import open_lake
+    from loader.materialized_settings import MaterializedSettings
     from packing.make_plan import make_plan
     from packing.plan_picture import draw_plan
     from packing.plan_store import save_plan
     from tools.commands.pack_layout import chosen_layout, long_texts_note
+    from tools.commands.plan_materialize import print_report, report_document, write_packs
     from tools.commands.plan_report import print_plan, print_plan_json
 
     chosen = chosen_layout(
@@ -229,10 +241,16 @@ def pack(
         if picture is not None:
             draw_plan(plan, picture)  # first: a picture that fails leaves no plan behind
         entry = save_plan(opened, plan, name)
+    written = None
+    if materialize:
+        written = write_packs(opened, plan, MaterializedSettings(), workers)
     if as_json:
-        print_plan_json(entry, plan.header)
+        more = {} if written is None else {"materialized": report_document(written)}
+        print_plan_json(entry, plan.header, **more)
         return
     print_plan(entry, plan.header)
+    if written is not None:
+        print_report(written, lake, entry.name)
     if note := long_texts_note(plan):
         typer.echo(note)
     _advise(plan)

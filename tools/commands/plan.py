@@ -13,6 +13,7 @@ from tools.commands.plan_check import check
 from tools.commands.plan_diff import diff
 from tools.commands.plan_extend import extend
 from tools.commands.plan_layouts import layouts
+from tools.commands.plan_materialize import materialize, materialized_sets, sets_text
 
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
 _NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     plans.command("extend")(extend)
     plans.command("diff")(diff)
     plans.command("check")(check)
+    plans.command("materialize")(materialize)
     app.add_typer(plans, name="plan")
 
 
@@ -42,16 +44,21 @@ def list_all(lake: _LAKE, store: StorageOptions = None, as_json: _JSON = False) 
     from lake import open_lake
     from packing.plan_store import list_plans
 
-    entries = list_plans(open_lake(lake, storage_options=storage_options(store)))
+    opened = open_lake(lake, storage_options=storage_options(store))
+    entries = list_plans(opened)
+    sets = [materialized_sets(opened, entry.plan_hash) for entry in entries]
     if as_json:
-        typer.echo(json.dumps([asdict(entry) for entry in entries]))
+        documents = zip(entries, sets, strict=True)
+        typer.echo(json.dumps([{**asdict(e), "materialized": found} for e, found in documents]))
         return
     grid = Table()
     for name in ("name", "hash", "saved"):
         grid.add_column(name, no_wrap=True)
-    for entry in entries:
+    grid.add_column("materialised", overflow="fold")
+    for entry, found in zip(entries, sets, strict=True):
         saved = datetime.fromtimestamp(entry.time_ns / 1e9, UTC)
-        grid.add_row(entry.name, entry.plan_hash, f"{saved:%Y-%m-%d %H:%M:%S} UTC")
+        when = f"{saved:%Y-%m-%d %H:%M:%S} UTC"
+        grid.add_row(entry.name, entry.plan_hash, when, sets_text(found))
     Console(highlight=False).print(grid)
 
 
@@ -74,10 +81,12 @@ def show(
     entry, header = find_plan(opened, name), load_plan_header(opened, name)
     if picture is not None:
         draw_plan(load_plan(opened, name), picture)
+    sets = materialized_sets(opened, entry.plan_hash)
     if as_json:
-        print_plan_json(entry, header)
+        print_plan_json(entry, header, materialized=sets)
     else:
         print_plan(entry, header)
+        typer.echo(f"materialised packs: {sets_text(sets) or 'none'}")
 
 
 def verify(lake: _LAKE, name: _NAME, store: StorageOptions = None, as_json: _JSON = False) -> None:

@@ -11,8 +11,8 @@ from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
 
 
-def print_plan_json(entry: PlanEntry, header: PlanHeader) -> None:
-    """The header as one JSON object, with totals and the newest segment's fields."""
+def print_plan_json(entry: PlanEntry, header: PlanHeader, **more: object) -> None:
+    """The header as one JSON object, with totals and the newest segment's fields, and `more`."""
     document = {
         "name": entry.name,
         "location": entry.location,
@@ -22,6 +22,7 @@ def print_plan_json(entry: PlanEntry, header: PlanHeader) -> None:
         "num_spans": header.num_spans,
         "epochs": header.epochs,
         "packs_over_bound": header.certificate.packs_over_bound,
+        **more,
     }
     typer.echo(json.dumps(document, ensure_ascii=False))
 
