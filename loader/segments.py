@@ -1,11 +1,13 @@
 """Index arithmetic of packed streams: starts, segments, gathers."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import BatchError
+
+_INT32_MAX: Final = (1 << 31) - 1
 
 
 def starts_of(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -15,8 +17,15 @@ def starts_of(counts: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def padded_sums(counts: NDArray[Any], segments: int) -> NDArray[np.int32]:
-    """int32 [segments+1]: running sums from 0, the total repeated."""
-    sums = np.full(segments + 1, counts.sum(), np.int32)
+    """int32 [segments+1]: running sums from 0, the total repeated.
+
+    Raises:
+        BatchError: the total is no int32.
+    """
+    total = int(counts.sum(dtype=np.int64))
+    if total > _INT32_MAX:
+        raise BatchError(f"a pack of {total} elements: cu_seqlens are int32, up to {_INT32_MAX}")
+    sums = np.full(segments + 1, total, np.int32)
     sums[0] = 0
     np.cumsum(counts, out=sums[1 : len(counts) + 1])
     return sums
@@ -43,12 +52,12 @@ def segment_bounds(
     Raises:
         BatchError: the spans are longer than `tokens`.
     """
+    used = int(lengths.sum(dtype=np.int64))
+    if used > tokens:
+        raise BatchError(f"a pack of {used} prefix tokens, the plan's budget is {tokens}")
     bounds = np.full(segments + 1, tokens, np.int32)
     bounds[0] = 0
     np.cumsum(lengths, out=bounds[1 : len(lengths) + 1])
-    used = int(bounds[len(lengths)])
-    if used > tokens:
-        raise BatchError(f"a pack of {used} prefix tokens, the plan's budget is {tokens}")
     pads = np.arange(used + longest, tokens, longest, dtype=np.int32)
     bounds[len(lengths) + 1 : len(lengths) + 1 + len(pads)] = pads
     return bounds

@@ -17,6 +17,7 @@ from packing.quality import PlanQuality
 from packing.settings import PlanSettings
 
 PLAN_LAYOUT_VERSION: Final = 2
+_INT32_MAX: Final = (1 << 31) - 1
 
 _OUTSIDE_HASH: Final = ("plan_hash", "versions")
 _OUTSIDE_HASH_OF_SEGMENT: Final = (
@@ -61,6 +62,15 @@ class PackShape:
     span_prefix_tokens: int
     span_action_tokens: int
     span_tokens: int
+
+    def __post_init__(self) -> None:
+        # Tokens stay below by the largest budget; images and states can cost no token at all.
+        for name, most in asdict(self).items():
+            if most > _INT32_MAX:
+                raise PlanError(
+                    f"a pack would hold {most} {name}, and the offsets of a batch are int32, up to"
+                    f" {_INT32_MAX}: cap images or spans, or observe fewer steps"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,13 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from packing.cost import CostModel
 from packing.errors import PlanError
-from packing.settings import PlanSettings
+from packing.plan_header import PackShape
+from packing.settings import MAX_BUDGET, PlanSettings
 
 
 @pytest.mark.parametrize(
@@ -21,9 +24,21 @@ def test_budget_must_be_a_multiple_of_128_and_the_error_names_the_nearest(
         PlanSettings(budget_tokens=budget, slots_per_step=1)
 
 
-def test_budget_keeps_cu_seqlens_inside_int32() -> None:
-    with pytest.raises(PlanError, match="int32"):
-        PlanSettings(budget_tokens=1 << 25, slots_per_step=1)
+@given(st.one_of(st.integers(-(1 << 33), 1 << 33), st.integers(-9, 1 << 18).map(lambda n: n * 128)))
+def test_a_budget_is_a_multiple_of_128_far_inside_int32_or_refused(budget: int) -> None:
+    if 0 < budget <= MAX_BUDGET and budget % 128 == 0:
+        assert PlanSettings(budget_tokens=budget, slots_per_step=1).budget_tokens == budget
+        return
+    reason = "int32" if budget > 0 and budget % 128 == 0 else "multiple of 128"
+    with pytest.raises(PlanError, match=reason):
+        PlanSettings(budget_tokens=budget, slots_per_step=1)
+
+
+def test_what_no_offset_of_a_batch_can_count_is_refused() -> None:
+    sizes: dict[str, int] = dict.fromkeys(PackShape.__dataclass_fields__, 1)
+    PackShape(**{**sizes, "states": (1 << 31) - 1})
+    with pytest.raises(PlanError, match=r"would hold 2147483648 images, .* int32"):
+        PackShape(**{**sizes, "images": 1 << 31})
 
 
 @pytest.mark.parametrize(
