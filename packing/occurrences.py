@@ -81,14 +81,15 @@ def draw_occurrences(runs: pa.Table, mixture: PlannedMixture, seed: int) -> Occu
     """
     source = _numpy(runs, "source")
     tokens = _numpy(runs, "tokens")
-    by_episode = mixture.asked.per == "episode"
-    owner = _numpy(runs, "episode") if by_episode else source
-    owners, unit = np.unique(owner, return_inverse=True)
-    unit_tokens = np.zeros(len(owners), np.int64)
+    unit = source
+    if mixture.asked.per == "episode":
+        # By order and not by number, which changes when a plan is appended to another.
+        unit = np.cumsum(np.diff(_numpy(runs, "episode"), prepend=-1) != 0) - 1
+    units = int(unit.max()) + 1
+    unit_tokens, unit_source = np.zeros(units, np.int64), np.zeros(units, np.int64)
     np.add.at(unit_tokens, unit, tokens)
-    unit_source = np.empty(len(owners), np.int64)
     unit_source[unit] = source
-    take, scale = np.empty(len(owners), np.int64), np.empty(len(owners), np.int64)
+    take, scale = np.zeros(units, np.int64), np.ones(units, np.int64)
     for number, planned in enumerate(mixture.sources):
         mine = np.flatnonzero(unit_source == number)
         take[mine], scale[mine] = _share_out(
@@ -121,7 +122,7 @@ def number_occurrences(span_id: Indices, epoch_bounds: Int64s) -> NDArray[np.int
     for first, stop in pairwise(epoch_bounds.tolist()):
         items = span_id[first:stop]
         counts = np.bincount(items)
-        if counts.max(initial=0) < 2:  # noqa: PLR2004  # the usual case: no repeats
+        if counts.max(initial=0) < 2:  # the usual case: no repeats
             continue
         again = np.flatnonzero(counts[items] > 1)
         order = again[np.argsort(items[again], kind="stable")]

@@ -9,9 +9,9 @@ from packing.balance import pack_costs
 from packing.errors import PackingError
 from packing.packs import Packing
 from packing.plan import Plan
+from packing.planned_spans import PlannedSpans
 from packing.seeded import STREAM_REFERENCE, permutation
 from packing.spans import Spans
-from packing.verify import plan_packing, source_spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,8 @@ def draw_plan(plan: Plan, path: Path) -> None:
         raise PackingError(
             "a picture needs matplotlib, which is not installed: pip install 'headrace[sim]'"
         ) from error
-    spans, packing = source_spans(plan), plan_packing(plan)
+    planned = PlannedSpans.of(plan)
+    spans, packing = planned.spans, planned.packing
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     (fill, cost), (share, bias) = figure.subplots(2, 2)
     _draw_fill(fill, plan, spans, packing)

@@ -3,31 +3,17 @@
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from packing.bounds import certify
+from packing.certificate import Certificate
 from packing.errors import PlanError
-from packing.packs import Packing, loads_of
-from packing.plan import PACKS_SCHEMA, Plan
-from packing.spans import Int64s, Spans
-
-
-def source_spans(plan: Plan) -> Spans:
-    """The plan's source spans by their id, taken from its first epoch."""
-    first = plan.packs.filter(pc.equal(plan.packs["epoch"], 0))
-    order = np.argsort(_flat(first, "span_id"), kind="stable")
-    names = [f for f in Spans.__dataclass_fields__ if f in PACKS_SCHEMA.names]
-    return Spans(**{name: _flat(first, name)[order].astype(np.int32) for name in names})
-
-
-def plan_packing(plan: Plan) -> Packing:
-    """The slots of all epochs as packs over `source_spans`."""
-    lengths = pc.list_value_length(plan.packs["span_id"]).to_numpy().astype(np.int64)
-    return Packing(
-        items=_flat(plan.packs, "span_id"), offsets=np.concatenate([[0], np.cumsum(lengths)])
-    )
+from packing.occurrences import number_occurrences
+from packing.plan import Plan
+from packing.plan_header import PlanSegment
+from packing.planned_spans import PlannedSpans, flat
+from packing.spans import Spans
+from packing.verify_segment import check_audit, check_counts, check_limits, stretch_of
 
 
 def verify_plan(plan: Plan) -> list[str]:
@@ -39,38 +25,58 @@ def verify_plan(plan: Plan) -> list[str]:
     header = plan.header
     if plan.content_hash() != header.plan_hash:
         raise PlanError(f"plan {header.plan_hash}: content does not match the hash")
-    packing = plan_packing(plan)
-    epoch = plan.packs["epoch"].to_numpy()
-    _check_order(plan, epoch)
-    for number in range(header.epochs):
-        items = np.repeat(epoch, packing.sizes) == number
-        counts = np.bincount(packing.items[items], minlength=header.num_spans)
-        _require(counts == 1, "span_id", f"occurs not exactly once in epoch {number}")
-    spans = source_spans(plan)
+    _check_order(plan, plan.packs["epoch"].to_numpy())
+    planned = PlannedSpans.of(plan)
+    stretches = [stretch_of(plan, n, planned) for n in range(len(header.segments))]
+    for stretch in stretches:
+        check_counts(plan, stretch, planned)
+    _check_occurrences(plan, planned)
+    spans, packing = planned.spans, planned.packing
     _check_spans(plan, spans)
     for name in Spans.__dataclass_fields__:
-        same = _flat(plan.packs, name) == getattr(spans, name)[packing.items]
-        _require(same, f"occurrence: {name}", "differs between epochs")
-    loads = loads_of(spans, header.settings)
-    for load in loads:
-        _require(packing.sum(load.per_span) <= load.limit, "pack", f"is over its {load.name}")
+        same = flat(plan.packs, name) == getattr(spans, name)[packing.items]
+        _require(same, f"occurrence: {name}", "differs between occurrences")
     _require(plan.packs["tokens"].to_numpy() == packing.sum(spans.tokens), "pack", "tokens")
     squares = packing.sum(spans.tokens.astype(np.int64) ** 2)
     _require(plan.packs["sum_sq"].to_numpy() == squares, "pack", "sum_sq")
-    used = max(int((packing.sizes[epoch == e] > 0).sum()) for e in range(header.epochs))
-    certificate = certify(loads, used)
-    if certificate != header.certificate:
-        raise PlanError(f"certificate is {header.certificate}, its spans give {certificate}")
-    lost = sum(audit.omitted + audit.dropped + audit.cut for audit in header.audit)
-    if lost:
-        raise PlanError(f"the audit counts {lost} spans omitted, dropped or cut")
-    return [
-        f"content matches hash {header.plan_hash}",
-        f"{header.num_spans} spans, each exactly once in each of {header.epochs} epochs",
-        f"no pack over its {', '.join(load.name for load in loads)}; lengths as the layout says",
-        f"{certificate.packs} packs over a bound of {certificate.bound} ({certificate.binding})",
-        "nothing omitted, dropped or cut",
+    certificates = []
+    for stretch in stretches:
+        certificates.append(check_limits(stretch, planned))
+        check_audit(plan, stretch, planned)
+    return [f"content matches hash {header.plan_hash}"] + [
+        line
+        for segment, certificate in zip(header.segments, certificates, strict=True)
+        for line in _promises(segment, certificate)
     ]
+
+
+def _promises(segment: PlanSegment, certificate: Certificate) -> list[str]:
+    """What a segment keeps, in words."""
+    limits = ", ".join(certificate.bounds)
+    if segment.mixture is None:
+        spans = f"{segment.num_spans} spans, each exactly once in each of {segment.epochs} epochs"
+        lost = "nothing omitted, dropped or cut"
+    else:
+        planned = sum(share.planned for share in segment.shares)
+        spans = (
+            f"{planned} occurrences of {segment.num_spans} spans in {segment.epochs} epochs, each"
+            " as often as the mixture says"
+        )
+        lost = "nothing repeated or omitted beyond the mixture, nothing dropped or cut"
+    return [
+        spans,
+        f"no pack over its {limits}; lengths as the layout says",
+        f"{certificate.packs} packs over a bound of {certificate.bound} ({certificate.binding})",
+        lost,
+    ]
+
+
+def _check_occurrences(plan: Plan, planned: PlannedSpans) -> None:
+    """Occurrences are numbered from 0 in the order of consumption."""
+    epoch = plan.packs["epoch"].to_numpy()
+    first = np.append(np.flatnonzero(np.diff(epoch, prepend=-1)), len(epoch))
+    numbers = number_occurrences(planned.packing.items, planned.packing.offsets[first])
+    _require(flat(plan.packs, "occurrence") == numbers, "item", "occurrence number")
 
 
 def _check_order(plan: Plan, epoch: NDArray[Any]) -> None:
@@ -87,14 +93,19 @@ def _check_spans(plan: Plan, spans: Spans) -> None:
     layout = plan.header.layout
     num_steps = plan.episodes["num_steps"].to_numpy()[spans.episode]
     cameras = pc.list_value_length(plan.episodes["cameras"]).to_numpy()[spans.episode]
-    text_tokens = pc.list_value_length(plan.texts["token_ids"]).to_numpy()[spans.text]
+    state_text = plan.header.prompt_ids.most_state_text([s.state_size for s in plan.header.specs])
+    text_tokens = (
+        pc.list_value_length(plan.texts["token_ids"]).to_numpy()[spans.text]
+        + state_text[plan.episodes["spec"].to_numpy()[spans.episode]]
+    )
     inside = (
         (spans.start >= 0)
         & (spans.start < spans.stop)
         & (spans.stop <= num_steps)
         & (spans.action_start >= 0)
         & (spans.action_start < spans.action_stop)
-        & (spans.action_stop <= num_steps)
+        & (spans.action_start < num_steps)
+        & ((spans.action_stop <= num_steps) | (plan.header.span_maker.get("tail") == "pad"))
     )
     _require(inside, "span", "is not inside its episode")
     _require(spans.images <= spans.observed * cameras, "span", "has images of absent cameras")
@@ -107,8 +118,3 @@ def _check_spans(plan: Plan, spans: Spans) -> None:
 def _require(holds: NDArray[np.bool_], what: str, broken: str) -> None:
     if not holds.all():
         raise PlanError(f"{what} {int(np.argmin(holds.ravel()))}: {broken}")
-
-
-def _flat(packs: pa.Table, name: str) -> Int64s:
-    values: Int64s = pc.list_flatten(packs[name]).to_numpy().astype(np.int64)
-    return values

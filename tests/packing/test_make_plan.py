@@ -19,15 +19,21 @@ from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.plan_store import save_plan
+from packing.planned_spans import source_spans
 from packing.spans import EpisodeSteps, SpanLimits, SpanSet
 from packing.tokenizer import Utf8Bytes
 from packing.trajectory_spans import TrajectorySpans
-from packing.verify import source_spans, verify_plan
+from packing.verify import verify_plan
 from packing.window_spans import WindowSpans
 from tests.episodes import make_spec, noise_video
 from tests.packing.conftest import LENGTHS
 
 Write = Callable[[Sequence[Episode]], Lake]
+
+
+def encoded(text: str) -> tuple[int, ...]:
+    """Begin, bytes, end; nothing for no text."""
+    return (1, *Utf8Bytes().encode(text), 2) if text else ()
 
 
 def plan_of(lake: Lake, episodes: Any = None, **changes: Any) -> Plan:
@@ -78,7 +84,7 @@ def test_absent_cameras_missing_frames_and_text_cost_nothing(
     assert by_episode[2].images.tolist() == [1] * 6
     texts = plan.texts.to_pylist()
     assert [t["text"] for t in texts] == ["", "lift block 0", "push"]
-    assert [tuple(t["token_ids"]) for t in texts] == [Utf8Bytes().encode(t["text"]) for t in texts]
+    assert [tuple(t["token_ids"]) for t in texts] == [encoded(t["text"]) for t in texts]
     assert by_episode[0].prefix_tokens.tolist() == [
         14 + 10 * images + 1 for images in (1, 2, 2, 1, 2, 2)
     ]
@@ -236,7 +242,7 @@ def test_header_of_another_layout_or_no_header(ten: Lake) -> None:
         (None, {"state": ["none"]}, "spends state tokens"),
         (None, {"budget_tokens": 100}, "multiple of 128"),
         (None, {"budget_tokens": 128, "layout": TokenLayout(image_tokens=128)}, "do not fit"),
-        (None, {"layout": TokenLayout(tokenizer="x")}, "unknown tokenizer"),
+        (None, {"layout": TokenLayout(tokenizer="x")}, "tokenizer .x. is neither a file nor built in"),
     ],
 )
 def test_bad_requests_say_what_is_there(
