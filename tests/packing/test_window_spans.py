@@ -142,3 +142,59 @@ def test_window_that_does_not_fit_is_refused_by_name(limits: SpanLimits, message
 def test_padded_window_past_the_budget_is_refused_by_name() -> None:
     with pytest.raises(PackingError, match=r"e0, steps \[0, 9\) needs 44 tokens, a pack holds 43"):
         WindowSpans(horizon=9, tail="pad").make(episode_steps([2]), LAYOUT, SpanLimits(tokens=43))
+
+
+@given(
+    episodes,
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.sampled_from(["short", "drop", "pad"]),
+    st.integers(8, 80),
+    st.one_of(st.none(), st.integers(1, 8)),
+    st.one_of(st.none(), st.integers(1, 30)),
+)
+def test_no_window_is_over_a_limit_and_how_many_would_be_is_said(
+    data: list[list[tuple[int, bool]]],
+    horizon: int,
+    history: int,
+    tail: Tail,
+    budget: int,
+    max_images: int | None,
+    max_queries: int | None,
+) -> None:
+    steps = episode_steps(
+        [len(e) for e in data],
+        frames=[[f for f, _ in e] for e in data],
+        valid=[[v for _, v in e] for e in data],
+    )
+    maker = WindowSpans(horizon=horizon, history=history, tail=tail)
+    free = maker.make(steps, LAYOUT, ROOMY).spans
+    over = [
+        (what, int((held > limit).sum()))
+        for what, held, limit in (
+            ("tokens", free.tokens, budget),
+            ("images", free.images, max_images),
+            ("action queries", free.action_tokens, max_queries),
+        )
+        if limit is not None and (held > limit).any()
+    ]
+    limits = SpanLimits(tokens=budget, images=max_images, action_queries=max_queries)
+    if not over:
+        made = maker.make(steps, LAYOUT, limits).spans
+        assert made.tokens.tolist() == free.tokens.tolist()
+        return
+    what, count = over[0]
+    with pytest.raises(PackingError, match=rf"^{count} of {len(free)} spans .* {what}, a pack"):
+        maker.make(steps, LAYOUT, limits)
+
+
+@pytest.mark.parametrize("num_steps", [128, 65536])
+def test_token_counts_beyond_int32_are_refused_not_wrapped(num_steps: int) -> None:
+    layout = TokenLayout(image_tokens=1 << 16, state_tokens=1 << 16, action_tokens=1 << 16)
+    steps = episode_steps([num_steps], frames=[[300] * num_steps])
+    for maker in (
+        WindowSpans(horizon=1 << 24, tail="pad"),
+        WindowSpans(horizon=1, history=1 << 15),
+    ):
+        with pytest.raises(PackingError, match="do not fit into a pack"):
+            maker.make(steps, layout, SpanLimits(tokens=1 << 24))
