@@ -14,7 +14,7 @@ from packing.packs import Load, Packing
 from packing.settings import PlanSettings
 from packing.spans import Spans
 from tools.bench import packing
-from tools.bench.framework import BenchResult, report
+from tools.bench.framework import BenchResult
 from tools.bench.packing_case import CONTENDERS, OURS, Case, measure_case, pack, run_case
 from tools.bench.packing_data import Trajectories, trajectories, windows
 from tools.cli import build_app
@@ -84,7 +84,7 @@ def test_a_process_of_its_own_finds_the_same() -> None:
 
 
 def test_the_result_has_a_row_per_case_and_the_ratios_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packing, "run_case", measure_case)
     cases = [Case(contender=name, n=4000) for name in ("shuffle-fill", "next-fit", "shuffle-fill")]
@@ -96,15 +96,10 @@ def test_the_result_has_a_row_per_case_and_the_ratios_by_name(
         *("q1", "q16", "seconds_1e6", "peak_rss_gb"),
     }
     assert result.ratios["packs_over_l2"] >= 1
-    report(result, quick=True, json_to=str(tmp_path / "packing.json"))
-    document = json.loads((tmp_path / "packing.json").read_text())
-    assert document["ratios"] == dict(result.ratios)
-    assert [row["open runs"] for row in document["tables"]["windows"]] == [
+    assert [row["open runs"] for row in result.tables["windows"]] == [
         *(64, 256),
         len(windows(60).spans),
     ]
-    packing.picture(result, tmp_path / "frontier.png")
-    assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_cases_cover_what_is_promised() -> None:
@@ -121,11 +116,28 @@ def test_cases_cover_what_is_promised() -> None:
     assert {c.contender for c in full if c.n == 1_000_000} == {*CONTENDERS} - {"knapsack, global"}
 
 
-def test_a_bench_without_a_picture_says_so_before_it_runs(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        build_app(), ["bench", "ingest", "--picture", str(tmp_path / "out.png")]
-    )
-    assert "draws no picture" in str(done.exception)
+def test_the_command_writes_json_and_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "run_case", measure_case)
+    cases = [Case(contender=name, n=4000) for name in ("shuffle-fill", "next-fit")]
+    asked: list[bool] = []
+
+    def small(quick: bool) -> BenchResult:
+        asked.append(quick)
+        return packing.compare(cases, windows(40), slots=(1,), open_runs=(64,), compared=4000)
+
+    monkeypatch.setattr(packing, "run", small)
+    json_to, picture = tmp_path / "out.json", tmp_path / "out.png"
+    arguments = ["bench", "packing", "--quick", "--json", str(json_to), "--picture", str(picture)]
+    done = CliRunner().invoke(build_app(), arguments)
+    assert done.exit_code == 0, done.output
+    assert asked == [True]
+    document = json.loads(json_to.read_text())
+    assert document["name"] == "packing"
+    assert document["quick"] is True
+    assert set(document["tables"]) == {"windows"}
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from packing.cost import DEFAULT_COST
 from packing.draw import draw_order, enough_open_runs
 from packing.histogram_bfd import histogram_bfd
 from packing.packs import Load, Packing
-from packing.seeded import STREAM_REFERENCE, permutation
+from packing.seeded import STREAM_REFERENCE, Indices, permutation
 from packing.shuffle_fill import shuffle_fill
 from packing.spans import Int32s, Int64s
 from tools.bench.packing_contenders import BATCH_ROWS, OVERFLOW, PEERS, peer_packing
@@ -140,7 +140,7 @@ def measure_case(case: Case) -> Figures:
     return _figures(case, data, packing, bound=bound, seconds=clock.seconds, peak_rss_gb=peak)
 
 
-def pack(case: Case, order: Int64s, data: Trajectories, load: Load) -> Packing:
+def pack(case: Case, order: Indices, data: Trajectories, load: Load) -> Packing:
     """Pack the spans in the order in which they were drawn; items are span indices."""
     if case.contender == "shuffle-fill":
         return shuffle_fill(order, (load,), _LOOK_AHEAD)
@@ -164,9 +164,13 @@ def _balanced(packing: Packing, tokens: Int32s, ranks: int) -> Packing:
 
 
 def _cost(packing: Packing, tokens: Int32s) -> Int64s:
-    """Cost of each pack, int64 [P]; there are no images, and the default weighs nothing else."""
-    squares = packing.sum(tokens.astype(np.int64) ** 2)
-    return DEFAULT_COST.per_token * packing.sum(tokens) + DEFAULT_COST.per_square * squares
+    """Cost of each pack, int64 [P]; there are no images."""
+    return DEFAULT_COST.units(
+        packing.sum(tokens),
+        packing.sum_of_squares(tokens),
+        np.zeros(len(packing), np.int64),
+        packing.sizes,
+    )
 
 
 def _figures(
