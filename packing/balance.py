@@ -90,13 +90,9 @@ def enough_window_steps(cost: Int64s, slots: int) -> int:
 
 def pack_costs(packing: Packing, spans: Spans, cost: CostModel) -> Int64s:
     """int64 [P]: cost of each pack in the model's units."""
-    tokens = spans.tokens
-    return cost.units(
-        packing.sum(tokens),
-        packing.sum_of_squares(tokens),
-        packing.sum(spans.images) if cost.per_image else np.zeros(len(packing), np.int64),
-        packing.sizes,
-    )
+    tokens, squares = packing.sum_and_squares(spans.tokens)
+    images = packing.sum(spans.images) if cost.per_image else np.zeros(len(packing), np.int64)
+    return cost.units(tokens, squares, images, packing.sizes)
 
 
 def max_over_mean(cost: Int64s, slots: int, world_size: int) -> float:

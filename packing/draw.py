@@ -132,6 +132,8 @@ def _draw(runs: Indices, open_runs: int, seed: int, epoch: int) -> Indices:
     if n == 0:
         return np.zeros(0, np.int32)
     first = _beginnings(runs)
+    if len(first) == n:  # nothing is kept together
+        return permutation(n, seed, STREAM_RUNS, epoch)
     together = min(open_runs, len(first))
     begin = _shuffled_beginnings(first, n, seed, epoch)
     words = word_chunks(seed, STREAM_JITTER, epoch)
@@ -154,7 +156,9 @@ def _beginnings(runs: Indices) -> Indices:
 
 def _shuffled_beginnings(first: Indices, n: int, seed: int, epoch: int) -> Indices:
     """Where each run begins when the runs follow each other in random order."""
-    length = np.diff(first, append=n).astype(first.dtype, copy=False)
+    length = np.empty_like(first)
+    np.subtract(first[1:], first[:-1], out=length[:-1])
+    length[-1] = n - first[-1]
     order = permutation(len(first), seed, STREAM_RUNS, epoch)
     begin = np.empty_like(first)
     length_of_shuffled = length[order]

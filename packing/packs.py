@@ -44,20 +44,28 @@ class Packing:
 
     def sum(self, values: NDArray[Any]) -> Int64s:
         """int64 [P]: the sum of a per-span value over each pack; 0 for an empty pack."""
-        return self._sum(values, 1)
+        (sums,) = self._sums(values, powers=(1,))
+        return sums
 
     def sum_of_squares(self, values: NDArray[Any]) -> Int64s:
         """int64 [P]: the sum of the square of a per-span value over each pack."""
-        return self._sum(values, 2)
+        (squares,) = self._sums(values, powers=(2,))
+        return squares
 
-    def _sum(self, values: NDArray[Any], power: int) -> Int64s:
-        sums = np.empty(len(self), np.int64)
+    def sum_and_squares(self, values: NDArray[Any]) -> tuple[Int64s, Int64s]:
+        """int64 [P] each: the sum of a per-span value, and of its square, over each pack."""
+        sums, squares = self._sums(values, powers=(1, 2))
+        return sums, squares
+
+    def _sums(self, values: NDArray[Any], powers: Sequence[int]) -> list[Int64s]:
+        sums = [np.empty(len(self), np.int64) for _ in powers]
         for packs in chunks(len(self), PACKS_AT_ONCE):
             offsets = self.offsets[packs.start : packs.stop + 1]
-            total = np.zeros(offsets[-1] - offsets[0] + 1, np.int64)
-            of_items = values[self.items[offsets[0] : offsets[-1]]].astype(np.int64) ** power
-            np.cumsum(of_items, out=total[1:])
-            sums[packs] = np.diff(total[offsets - offsets[0]])
+            of_items = values[self.items[offsets[0] : offsets[-1]]].astype(np.int64)
+            total = np.zeros(len(of_items) + 1, np.int64)
+            for power, out in zip(powers, sums, strict=True):
+                np.cumsum(of_items**power, out=total[1:])
+                out[packs] = np.diff(total[offsets - offsets[0]])
         return sums
 
     def reorder(self, packs: Indices) -> "Packing":
@@ -106,7 +114,7 @@ def loads_of(spans: Spans, settings: PlanSettings) -> tuple[Load, ...]:
     for name, values, limit in (
         ("images", spans.images, settings.max_images),
         ("action_queries", spans.action_tokens, settings.max_action_queries),
-        ("spans", np.ones(len(spans), np.int32), settings.max_spans),
+        ("spans", np.broadcast_to(np.int32(1), len(spans)), settings.max_spans),
     ):
         if limit is not None:
             loads.append(Load(name=name, per_span=values, limit=limit))
