@@ -219,6 +219,11 @@ class PlanHeader:
         return self.newest.audit
 
     @property
+    def shares(self) -> tuple[SourceShare, ...]:
+        """What became of the sources of the newest segment's mixture; empty without one."""
+        return self.newest.shares
+
+    @property
     def quality(self) -> PlanQuality:
         """Quality of the newest segment."""
         return self.newest.quality

@@ -64,7 +64,7 @@ def stretch_of(plan: Plan, number: int, planned: PlannedSpans) -> Stretch:
     after = np.concatenate([[0], np.cumsum(plan.runs["num_spans"].to_numpy())])
     ends = [segment.first_span, segment.first_span + segment.num_spans]
     first, stop = np.searchsorted(after, ends).tolist()
-    if stop == len(after) or [after[first], after[stop]] != ends:
+    if after[-1] != plan.header.num_spans or [after[first], after[stop]] != ends:
         raise PlanError(f"{name}its {segment.num_spans} spans are not those of the table of runs")
     return Stretch(
         segment=segment,
@@ -132,8 +132,12 @@ def _check_mixture(plan: Plan, stretch: Stretch, mixture: PlannedMixture) -> Non
     there = count_sources(names, [s.selection_hash for s in mixture.sources], stretch.runs)
     again = plan_mixture(mixture.asked, there)
     for said, found in zip(mixture.sources, again.sources, strict=True):
-        if said != found:
-            raise PlanError(f"{stretch.name}the mixture says {said}, its runs give {found}")
+        for name, value in vars(found).items():
+            if getattr(said, name) != value:
+                raise PlanError(
+                    f"{stretch.name}the mixture says {getattr(said, name)} {name} of {said.name},"
+                    f" its runs give {value}"
+                )
 
 
 def check_counts(plan: Plan, stretch: Stretch, planned: PlannedSpans) -> None:
