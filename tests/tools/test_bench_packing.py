@@ -12,7 +12,6 @@ from packing.arrange import arrange
 from packing.draw import draw_order
 from packing.packs import Load, Packing
 from packing.settings import PlanSettings
-from packing.spans import Spans
 from tools.bench import packing
 from tools.bench.framework import BenchResult
 from tools.bench.packing_case import CONTENDERS, OURS, Case, measure_case, pack, run_case
@@ -45,19 +44,8 @@ def test_every_span_once_and_no_pack_over_budget(contender: str) -> None:
 )
 def test_ours_are_packed_as_a_plan_packs_them(contender: str, packer: Any) -> None:
     packed, data = _packed(contender, 2000, 256)
-    same = np.zeros(2000, np.int32)
-    spans = Spans(
-        **{
-            **dict.fromkeys(("start", "action_start", "action_stop", "text"), same),
-            **dict.fromkeys(("stop", "stride"), same + 1),
-            "episode": np.arange(2000, dtype=np.int32),
-            "images": same,
-            "action_tokens": same,
-            "prefix_tokens": data.tokens,
-        }
-    )
     settings = PlanSettings(budget_tokens=8192, slots_per_step=1, open_runs=256, packer=packer)
-    assert _contents(arrange(spans, np.arange(2000), settings).packing) == _contents(packed)
+    assert _contents(arrange(data.spans(), np.arange(2000), settings).packing) == _contents(packed)
 
 
 @pytest.mark.parametrize("contender", CONTENDERS)
@@ -123,7 +111,7 @@ def test_the_command_writes_json_and_picture(
     cases = [Case(contender=name, n=4000) for name in ("shuffle-fill", "next-fit")]
     asked: list[bool] = []
 
-    def small(quick: bool) -> BenchResult:
+    def small(quick: bool) -> BenchResult:  # noqa: FBT001  # as every bench
         asked.append(quick)
         return packing.compare(cases, windows(40), slots=(1,), open_runs=(64,), compared=4000)
 

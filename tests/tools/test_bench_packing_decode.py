@@ -102,4 +102,4 @@ def test_the_frontier_holds_the_planner_s_choice_and_a_global_shuffle() -> None:
         # A frame at random costs half its group of pictures; one of a run is decoded with the run.
         assert all(p.decoding[1].decoded_per_wanted >= 1 for p in runs)
         assert runs[0].decoding[1].decoded_per_wanted < shuffled.decoding[1].decoded_per_wanted
-        assert shuffled.quality.shuffle[1] == pytest.approx(1, abs=0.05)
+        assert shuffled.shuffle[1] == pytest.approx(1, abs=0.05)

@@ -163,7 +163,7 @@ def _ratios(
     runs = figures[Case(contender="shuffle-fill", n=compared)]
     ours = runs[0]
     plain = figures[Case(contender="next-fit", n=compared)][0]
-    chosen = [plan.quality.shuffle for plan in plans if plan.chosen]
+    chosen = [plan.shuffle for plan in plans if plan.chosen]
     out = {
         "padding": ours.padding,
         "packs_over_l2": ours.packs / ours.bound,

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
-from packing.balance import balance, enough_window_steps, max_over_mean
+from packing.balance import balance, enough_window_steps, max_over_mean, pack_costs
 from packing.bounds import certify
 from packing.cost import DEFAULT_COST
 from packing.draw import draw_order, enough_open_runs
@@ -134,7 +134,7 @@ def measure_case(case: Case) -> Figures:
     )
     packing = clock.time("fill", lambda: pack(case, order, data, load))
     if case.contender in OURS:
-        clock.time("balance", lambda: _balanced(packing, data.tokens, max(RANKS)))
+        clock.time("balance", lambda: _balanced(packing, data, max(RANKS)))
     bound = clock.time("certificate", lambda: certify((load,), len(packing)).bound)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     return _figures(case, data, packing, bound=bound, seconds=clock.seconds, peak_rss_gb=peak)
@@ -157,20 +157,10 @@ def pack(case: Case, order: Indices, data: Trajectories, load: Load) -> Packing:
     return Packing(items=order[packing.items], offsets=packing.offsets)
 
 
-def _balanced(packing: Packing, tokens: Int32s, ranks: int) -> Packing:
-    cost = _cost(packing, tokens)
+def _balanced(packing: Packing, data: Trajectories, ranks: int) -> Packing:
+    cost = pack_costs(packing, data.spans(), DEFAULT_COST)
     window = enough_window_steps(cost, ranks)
     return balance(packing, cost, slots=ranks, window_steps=window, seed=_SEED, epoch=0)
-
-
-def _cost(packing: Packing, tokens: Int32s) -> Int64s:
-    """Cost of each pack, int64 [P]; there are no images."""
-    return DEFAULT_COST.units(
-        packing.sum(tokens),
-        packing.sum_of_squares(tokens),
-        np.zeros(len(packing), np.int64),
-        packing.sizes,
-    )
 
 
 def _figures(
@@ -182,7 +172,7 @@ def _figures(
     seconds: dict[str, float],
     peak_rss_gb: float,
 ) -> Figures:
-    cost = _cost(packing, data.tokens)
+    cost = pack_costs(packing, data.spans(), DEFAULT_COST)
     ours = case.contender in OURS
     ratio: dict[int, float] = {}
     windows: dict[int, int] = {}

@@ -60,6 +60,22 @@ class Trajectories:
     rows: int
     lost: dict[Overflow, float]
 
+    def spans(self) -> Spans:
+        """As spans of one episode each; all columns but the tokens are one number in memory."""
+        zero, one = (np.broadcast_to(np.int32(value), self.tokens.shape) for value in (0, 1))
+        return Spans(
+            episode=np.arange(len(self.tokens), dtype=np.int32),
+            start=zero,
+            stop=one,
+            stride=one,
+            action_start=zero,
+            action_stop=zero,
+            text=zero,
+            images=zero,
+            prefix_tokens=self.tokens,
+            action_tokens=zero,
+        )
+
 
 def trajectories(n: int, *, budget: int, tokens_per_step: int, seed: int = 0) -> Trajectories:
     """Synthetic trajectories, split at the budget; the last one is cut at the n-th span."""

@@ -9,10 +9,8 @@ import numpy as np
 
 from packing.arrange import Arrangement, arrange
 from packing.draw import aligned_run, enough_open_runs, runs_of
-from packing.measure import measure_quality
-from packing.quality import PlanQuality
 from packing.settings import PlanSettings
-from packing.shuffle_quality import WINDOWS_OF_STEPS
+from packing.shuffle_quality import WINDOWS_OF_STEPS, episode_diversity, near_duplicates
 from packing.spans import Int64s
 from tools.bench.packing_data import Windows
 from tools.bench.packing_decode import Decoding, look_ahead_packs, simulate
@@ -32,7 +30,10 @@ class WindowPlan:
         slots: packs of 32 windows per step.
         open_runs: runs drawn from at the same time; 0 where there are none.
         chosen: whether the planner would choose it.
-        quality: as a plan records it.
+        padding: share of the slots' budget that holds no token.
+        shuffle: k -> Q_k, see `packing.shuffle_quality`.
+        near_duplicates: likewise.
+        run_steps: steps from first to last use of a run, for 90 % of the runs.
         decoding: ranks -> what their decoders do; ranks up to the slots.
         cameras: that show a frame in each window.
         plan_s: seconds to arrange it.
@@ -42,7 +43,10 @@ class WindowPlan:
     slots: int
     open_runs: int
     chosen: bool
-    quality: PlanQuality
+    padding: float
+    shuffle: dict[int, float]
+    near_duplicates: float
+    run_steps: int
     decoding: dict[int, Decoding]
     cameras: int
     plan_s: float
@@ -68,23 +72,35 @@ def _plan(data: Windows, runs: Int64s, order: str, slots: int, open_runs: int) -
     begin = time.perf_counter()
     arrangement = arrange(data.spans, runs, settings)
     plan_s = time.perf_counter() - begin
-    quality = measure_quality(
-        data.spans, runs, arrangement, arrangement.settings, data.layout, data.cameras
-    )
+    packing = arrangement.packing
+    step = arrangement.span_slots() // slots
+    episode = data.spans.episode[packing.items].astype(np.int64)
+    stop = data.spans.stop[packing.items].astype(np.int64)
+    run_steps = _run_steps(runs[packing.items], step)
     return WindowPlan(
         order=order,
         slots=slots,
         open_runs=open_runs,
         chosen=False,
-        quality=quality,
+        padding=1 - int(packing.sum(data.spans.tokens).sum()) / (len(packing) * BUDGET),
+        shuffle=episode_diversity(step, episode, settings.seed),
+        near_duplicates=near_duplicates(step, episode, stop),
+        run_steps=run_steps,
         decoding={
-            ranks: decode(data, arrangement, slots, ranks, quality.run_steps)
+            ranks: decode(data, arrangement, slots, ranks, run_steps)
             for ranks in RANKS
             if ranks <= slots
         },
         cameras=data.cameras,
         plan_s=plan_s,
     )
+
+
+def _run_steps(run: Int64s, step: Int64s) -> int:
+    order = np.lexsort((step, run))
+    begin = np.flatnonzero(np.diff(run[order], prepend=-1))
+    last = np.append(begin[1:], len(order)) - 1
+    return int(np.quantile(step[order[last]] - step[order[begin]] + 1, 0.9, method="lower"))
 
 
 def decode(
@@ -109,18 +125,17 @@ def decode(
 
 def row_of(plan: WindowPlan) -> dict[str, Any]:
     """A line of the table; `-` where there are fewer slots than ranks, or fewer than k steps."""
-    quality = plan.quality
     row: dict[str, Any] = {
         "order": plan.order,
         "slots": plan.slots,
         "open runs": plan.open_runs,
         "chosen": "yes" if plan.chosen else "-",
         **{
-            f"Q{k}": round(quality.shuffle[k], 4) if k in quality.shuffle else "-"
+            f"Q{k}": round(plan.shuffle[k], 4) if k in plan.shuffle else "-"
             for k in WINDOWS_OF_STEPS
         },
-        "near-duplicates": round(quality.near_duplicates, 4),
-        "run steps": quality.run_steps,
+        "near-duplicates": round(plan.near_duplicates, 4),
+        "run steps": plan.run_steps,
     }
     for ranks in RANKS:
         found = plan.decoding.get(ranks)
@@ -130,4 +145,4 @@ def row_of(plan: WindowPlan) -> dict[str, Any]:
         row[f"GB kept, {ranks}"] = (
             round(found.held_frames * plan.cameras * _FRAME_BYTES / 1e9, 3) if found else "-"
         )
-    return {**row, "padding": round(quality.padding, 4), "seconds": round(plan.plan_s, 2)}
+    return {**row, "padding": round(plan.padding, 4), "seconds": round(plan.plan_s, 2)}
