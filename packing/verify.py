@@ -108,11 +108,26 @@ def _check_spans(plan: Plan, spans: Spans) -> None:
         & ((spans.action_stop <= num_steps) | (plan.header.span_maker.get("tail") == "pad"))
     )
     _require(inside, "span", "is not inside its episode")
+    _check_action_steps(plan, spans, num_steps)
     _require(spans.images <= spans.observed * cameras, "span", "has images of absent cameras")
     prefix = layout.prefix_tokens(text_tokens, spans.images, spans.observed)
     _require(spans.prefix_tokens == prefix, "span", "prefix tokens are not the layout's")
     queries = layout.action_tokens * (spans.action_stop - spans.action_start)
     _require(spans.action_tokens == queries, "span", "action tokens are not the layout's")
+
+
+def _check_action_steps(plan: Plan, spans: Spans, num_steps: NDArray[Any]) -> None:
+    """Chunks are as long as their span maker makes them, and only one told so masks states."""
+    maker = plan.header.span_maker
+    if maker["kind"] == "window":
+        rest = num_steps - spans.action_start
+        full = maker["horizon"] if maker["tail"] != "short" else np.minimum(maker["horizon"], rest)
+        _require(
+            spans.action_stop - spans.action_start == full, "span", "acts on other steps than asked"
+        )
+    if not maker.get("across_gaps"):
+        masked = pc.list_value_length(plan.episodes["invalid_state_steps"]).to_numpy()
+        _require(masked == 0, "episode", "has masked states, and no span was told to cross them")
 
 
 def _require(holds: NDArray[np.bool_], what: str, broken: str) -> None:

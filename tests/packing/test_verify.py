@@ -10,9 +10,9 @@ import pytest
 from lake import Lake
 from packing.errors import PlanError
 from packing.make_plan import make_plan
-from packing.plan import PACKS_SCHEMA, Plan
+from packing.plan import EPISODES_SCHEMA, PACKS_SCHEMA, Plan
 from packing.verify import verify_plan
-from packing.window_spans import WindowSpans
+from packing.window_spans import Tail, WindowSpans
 
 
 @pytest.fixture
@@ -51,6 +51,43 @@ def with_first_span(value: int) -> Any:
 def test_broken_promises(plan: Plan, columns: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
         verify_plan(changed(plan, **columns))
+
+
+@pytest.mark.parametrize(
+    ("tail", "longer", "match"),
+    [
+        ("short", 1, "not inside its episode"),
+        ("short", -1, "acts on other steps than asked"),
+        ("drop", -1, "acts on other steps than asked"),
+        ("pad", 1, "acts on other steps than asked"),
+        ("pad", -1, "acts on other steps than asked"),
+    ],
+)
+def test_chunk_that_its_tail_does_not_allow(ten: Lake, tail: Tail, longer: int, match: str) -> None:
+    plan = make_plan(
+        ten, spans=WindowSpans(horizon=4, tail=tail), budget_tokens=256, slots_per_step=1
+    )
+    verify_plan(plan)
+    stops = plan.packs["action_stop"].to_pylist()
+    steps = plan.episodes["num_steps"].to_numpy()
+    episodes = plan.packs["episode"].to_pylist()
+    pack, span = next(
+        (pack, span)
+        for pack, row in enumerate(stops)
+        for span, stop in enumerate(row)
+        if stop >= steps[episodes[pack][span]]
+    )
+    stops[pack][span] += longer
+    with pytest.raises(PlanError, match=match):
+        verify_plan(changed(plan, action_stop=lambda _: stops))
+
+
+def test_masked_states_that_nobody_asked_for(plan: Plan) -> None:
+    rows = plan.episodes.to_pydict()
+    rows["invalid_state_steps"][3] = [1]
+    masked = replace(plan, episodes=pa.table(rows, schema=EPISODES_SCHEMA)).sealed()
+    with pytest.raises(PlanError, match="episode 3: has masked states, and no span was told to"):
+        verify_plan(masked)
 
 
 def test_occurrence_that_differs_between_epochs(plan: Plan) -> None:
