@@ -192,7 +192,13 @@ def make_plan_with(
         if planned and mixed
         else (),
         quality=measure_quality(
-            made.spans, runs, arrangement, settings, layout, len(source.cameras)
+            made.spans,
+            runs,
+            arrangement,
+            settings,
+            layout,
+            len(source.cameras),
+            source.unused_text,
         ),
     )
     header = PlanHeader(

@@ -1,6 +1,7 @@
 """Measuring an arrangement: the quality that goes into a plan's header."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packing.arrange import Arrangement
 from packing.balance import max_over_mean, pack_costs
@@ -20,8 +21,20 @@ def measure_quality(
     settings: PlanSettings,
     layout: TokenLayout,
     num_cameras: int,
+    unused_text: NDArray[np.float64] | None = None,
 ) -> PlanQuality:
-    """All figures of `PlanQuality`."""
+    """All figures of `PlanQuality`.
+
+    Args:
+        spans: source spans.
+        runs: int64 [n], run of each.
+        arrangement: of their occurrences.
+        settings: of the plan.
+        layout: of the plan.
+        num_cameras: cameras that the plan uses.
+        unused_text: float64 [E], planned text tokens that a span of each episode leaves;
+            None where it leaves none.
+    """
     packing, slots = arrangement.packing, settings.slots_per_step
     items = packing.items
     step = arrangement.span_slots() // slots
@@ -29,11 +42,12 @@ def measure_quality(
     tokens = packing.sum(spans.tokens)
     cost = pack_costs(packing, spans, settings.cost)
     full = np.repeat((packing.sizes.reshape(-1, slots) > 0).all(axis=1), slots)
-    rows = len(items)
+    rows, room = len(items), len(packing) * settings.budget_tokens
     padded, images = padded_row(spans, layout, num_cameras)
     reads = len(np.unique(step * (int(episode.max()) + 1) + episode))
     return PlanQuality(
-        padding=1.0 - float(tokens.sum()) / (len(packing) * settings.budget_tokens),
+        padding=1.0 - float(tokens.sum()) / room,
+        state_text_padding=0.0 if unused_text is None else float(unused_text[episode].sum()) / room,
         empty_slots=int((packing.sizes == 0).sum()),
         max_over_mean={
             world: max_over_mean(cost[full], slots, world) for world in _world_sizes(slots)

@@ -38,6 +38,8 @@ class PlanEpisodes:
         texts: the plan's `texts` table: the distinct texts, sorted.
         datasets, embodiments, cameras: names.
         specs: state and action per spec.
+        unused_text: float64 [E], estimate of the text tokens that a span of each episode leaves
+            (see `StateText.expected_unused`).
         gop_steps: distance of key frames in steps, 1 where there is no video.
     """
 
@@ -48,6 +50,7 @@ class PlanEpisodes:
     embodiments: tuple[str, ...]
     cameras: tuple[str, ...]
     specs: tuple[PlanSpec, ...]
+    unused_text: NDArray[np.float64]
     gop_steps: int
 
 
@@ -142,6 +145,7 @@ def read_plan_episodes(
         embodiments=embodiments,
         cameras=used,
         specs=specs,
+        unused_text=prompt.ids.unused_state_text([s.state_size for s in specs])[spec],
         gop_steps=_gop_steps(rows, used),
     )
 

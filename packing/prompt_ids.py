@@ -51,6 +51,11 @@ class PromptIds:
         text = self.state_text
         return np.array([text.max_tokens(size) if text else 0 for size in state_sizes], np.int32)
 
+    def unused_state_text(self, state_sizes: Sequence[int]) -> NDArray[np.float64]:
+        """float64 [n]: how many of these tokens states leave, `StateText.expected_unused`."""
+        text = self.state_text
+        return np.array([text.expected_unused(size) if text else 0.0 for size in state_sizes])
+
     @property
     def slots(self) -> tuple[int, int, int]:
         """The ids that are no text."""

@@ -10,6 +10,8 @@ class PlanQuality:
 
     Attributes:
         padding: share of the budget of all slots that holds no token; empty slots included.
+        state_text_padding: estimate of a further share: what states written as text leave of the
+            tokens planned for the longest, all bins being equally likely. 0 without such text.
         empty_slots: slots without a span, which fill up the last step of an epoch.
         max_over_mean: world size -> how much longer the job takes than with equal costs: sum over
             full steps of the costliest rank's cost over the sum of the mean rank's.
@@ -30,6 +32,7 @@ class PlanQuality:
     """
 
     padding: float
+    state_text_padding: float = 0.0
     empty_slots: int
     max_over_mean: dict[int, float]
     shuffle: dict[int, float]

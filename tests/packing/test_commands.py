@@ -1,6 +1,7 @@
 """`headrace pack` and `headrace plan`."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from lake import Lake
+from lake import Episode, EpisodeWriter, Lake
 from lake.errors import HeadraceError
 from packing.cost import CostModel, MeasuredCost
+from tests.packing.small_tokenizers import gemma_like, write
 from tools.cli import build_app
 
 
@@ -84,12 +86,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "max_spans": 6,
     }
     tokens = {key: document["layout"][key] for key in ("name", "image_tokens", "extra_tokens")}
-    assert tokens == {
-        "name": "mine",
-        "tokenizer": "utf8-bytes",
-        "image_tokens": 9,
-        "extra_tokens": 2,
-    }
+    assert tokens == {"name": "mine", "image_tokens": 9, "extra_tokens": 2}
     assert document["specs"][0]["state"] == ["state", "action"]
     assert document["cameras"] == ["top"]
     trajectory = pack(
@@ -117,6 +114,8 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
             "9 of 10 trajectories are longer than max_steps 6",
         ),
         (("--layout", "/nowhere.json"), "layout /nowhere.json: cannot be read"),
+        (("--layout", "pi0"), "layout pi0 needs the tokenizer of its model: PaliGemma"),
+        (("--tokenizer", "/nowhere.model"), "'/nowhere.model' is neither a file nor built in"),
         (("--budget-tokens", 100), "multiple of 128"),
         (("--cost", "/nowhere.json"), "/nowhere.json: cannot be read"),
         (("--cost", "/nowhere.json", "--d-model", 8), "--cost and --d-model"),
@@ -145,3 +144,59 @@ def test_advice_where_near_equal_spans_leave_a_gap(ten: Lake) -> None:
     )
     assert result.exit_code == 0, result.output
     assert "--budget-tokens that fit these spans: 640" in " ".join(result.stdout.split())
+
+
+def test_layouts_are_listed() -> None:
+    listed = run("plan", "layouts")
+    for word in ("pi0.5", "as text", "gr00t-n1.7", "tokenizer of pi0: PaliGemma's"):
+        assert word in listed.stdout
+    document = json.loads(run("plan", "layouts", "--json").stdout)
+    assert [entry["name"] for entry in document] == [
+        *("compact", "pi0", "pi0.5", "gr00t-n1.5", "gr00t-n1.7")
+    ]
+    assert document[2]["padded"] == {"cameras": 3, "text_tokens": 200, "horizon": 50}
+
+
+def test_a_named_layout_with_its_tokenizer(ten: Lake, tmp_path: Path) -> None:
+    model = write(tmp_path, "gemma.model", gemma_like())
+    options = ("--layout", "pi0.5", "--image-tokens", 8, "--budget-tokens", 256)
+    document = pack(ten, *options, "--tokenizer", model)
+    assert document["layout"]["tokenizer"] == "gemma.model"
+    assert document["span_maker"]["horizon"] == 50, "the layout's, since none was given"
+    assert document["prompt_ids"]["image"] == 420
+    assert document["vocab_size"] == 422
+    assert document["quality"]["state_text_padding"] > 0
+    bytes_only = run("pack", ten.uri, "--slots", 2, *options, "--tokenizer", "utf8-bytes")
+    assert bytes_only.exit_code == 0, bytes_only.output
+    said = " ".join(bytes_only.stdout.replace("│", " ").split())
+    assert "% more where states are shorter text than the longest" in said
+    long = pack(ten, *options, "--tokenizer", model, "--horizon", 3)
+    assert long["span_maker"]["horizon"] == 3
+
+
+def test_texts_longer_than_the_models_padding_are_told(ten: Lake, tmp_path: Path) -> None:
+    layout = tmp_path / "short.json"
+    layout.write_text('{"base": "pi0", "padded": {"text_tokens": 7}}', encoding="utf-8")
+    options = ("--layout", layout, "--image-tokens", 8, "--tokenizer", "utf8-bytes", "--slots", 2)
+    result = run("pack", ten.uri, *options, "--budget-tokens", 256)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "texts have up to" in said
+    assert "pads to 7 and cuts what is longer; this plan cuts nothing" in said
+
+
+def test_a_grown_plan_needs_its_tokenizer_again(
+    ten: Lake, tmp_path: Path, make_episode: Callable[..., Episode]
+) -> None:
+    model = write(tmp_path, "gemma.model", gemma_like())
+    options = ("--layout", "pi0", "--image-tokens", 8, "--horizon", 4, "--name", "small")
+    pack(ten, *options, "--tokenizer", model)
+    with EpisodeWriter(ten) as writer:
+        writer.add(make_episode(90, steps=9))
+    refused = run("plan", "extend", ten.uri, "small")
+    assert "'gemma.model' is neither a file nor built in" in str(refused.exception)
+    other = run("plan", "extend", ten.uri, "small", "--tokenizer", "utf8-bytes")
+    assert "its growth has" in str(other.exception)
+    grown = run("plan", "extend", ten.uri, "small", "--tokenizer", model, "--json")
+    assert grown.exit_code == 0, grown.output
+    assert len(json.loads(grown.stdout)["segments"]) == 2

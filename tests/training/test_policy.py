@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lake import Lake
-from loader.batch import Modality
 from loader.pack_loader import PackLoader
+from packing.known_layouts import KNOWN_LAYOUTS, choose_prompt
+from packing.make_plan import make_plan
 from packing.plan import Plan
-from packing.prompt_encoder import Prompt
-from packing.prompt_ids import PromptIds
-from packing.tokenizer import Utf8Bytes
+from packing.tokenizer import UTF8_BYTES, Utf8Bytes
+from packing.window_spans import WindowSpans
 from tests.training.batches import TINY, policy_spec
 from tests.training.plans import train_config
 from training.errors import CheckpointError, ConfigError
@@ -38,18 +38,29 @@ def pictures(*cameras: str, size: int = 16) -> dict[str, np.ndarray]:
     return {name: RNG.integers(0, 256, (size, size, 3), dtype=np.uint8) for name in cameras}
 
 
+@pytest.mark.parametrize("layout", ["compact", "pi0", "pi0.5", "gr00t-n1.5", "gr00t-n1.7"])
 def test_an_observation_is_laid_out_as_the_loader_lays_out_a_span(
-    planned_cameras: Planned,
+    planned_cameras: Planned, layout: str
 ) -> None:
-    lake, plan = planned_cameras
+    lake, _ = planned_cameras
+    encoder = choose_prompt(
+        dataclasses.replace(KNOWN_LAYOUTS[layout].layout, image_tokens=4), UTF8_BYTES
+    )
+    plan = make_plan(
+        lake,
+        spans=WindowSpans(horizon=5),
+        layout=encoder.layout,
+        budget_tokens=1024,
+        slots_per_step=3,
+    )
     spec = PolicySpec.from_plan(plan.header, image_size=None)
     with PackLoader(lake, plan, process="inline") as loader:
         batch = next(iter(loader))
     assert batch.num_spans > 2
+    texts = plan.texts["text"].take(plan.packs["text"][0].values).to_pylist()
     for span in range(batch.num_spans):
         first, stop = batch.cu_seqlens[span : span + 2].tolist()
         tokens = slice(first, stop)
-        is_text = batch.token_modality[tokens] == Modality.TEXT
         mine = batch.image_span_ids == span
         seen = {
             spec.cameras[camera]: pixels.permute(1, 2, 0).numpy()
@@ -62,8 +73,8 @@ def test_an_observation_is_laid_out_as_the_loader_lays_out_a_span(
             spec,
             images=dict(reversed(seen.items())),
             state=batch.state[span].numpy(),
-            prompt=Prompt(tuple(batch.input_ids[tokens][is_text].tolist())),
-            ids=PromptIds(),
+            prompt=encoder.encode(texts[span]),
+            ids=encoder.ids,
             stats_id=int(batch.stats_ids[span]),
             embodiment_id=int(batch.embodiment_ids[span]),
             seed=0,
@@ -73,9 +84,8 @@ def test_an_observation_is_laid_out_as_the_loader_lays_out_a_span(
         assert torch.equal(observed.images[0], batch.images[0][mine])
         assert torch.equal(observed.image_camera_ids, batch.image_camera_ids[mine])
         assert torch.equal(observed.state[0], batch.state[span])
-        assert torch.equal(
-            observed.state_token_index + first, batch.state_token_index[span : span + 1]
-        )
+        states = slice(span * spec.layout.state_tokens, (span + 1) * spec.layout.state_tokens)
+        assert torch.equal(observed.state_token_index + first, batch.state_token_index[states])
         starts = batch.cu_image_tokens[:-1][mine].long()
         index = batch.image_token_index[(starts[:, None] + torch.arange(4)).flatten()]
         assert torch.equal(observed.image_token_index + first, index)
@@ -169,7 +179,7 @@ def test_wrong_observations_are_named(
         ({"embodiment": "arm", "spec_id": "x"}, "no spec 'x'"),
     ],
 )
-def test_ambiguous_or_unknown_names_are_refused(names: dict[str, str], message: str) -> None:
+def test_ambiguous_or_unknown_names_are_refused(names: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Policy(model_with_tokenizer(), **names)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lake.errors import HeadraceError
+from tools.commands import pack_mixture as mix
 from tools.commands.lake_options import StorageOptions, storage_options
 
 if TYPE_CHECKING:
@@ -118,6 +119,16 @@ def pack(
         int | None, typer.Option(help="Cap on action tokens of a pack.")
     ] = None,
     max_spans: Annotated[int | None, typer.Option(help="Cap on spans of a pack.")] = None,
+    mixture: mix.MixtureFile = None,
+    mix_over: mix.MixOver = None,
+    mix_selection: mix.MixSelection = None,
+    weight: mix.Weight = None,
+    temperature: mix.Temperature = None,
+    epoch_tokens: mix.EpochTokens = None,
+    max_repeats: mix.MaxRepeats = None,
+    min_share: mix.MinShare = None,
+    max_share: mix.MaxShare = None,
+    per: mix.Per = None,
     layout: Annotated[
         str,
         typer.Option(
@@ -174,9 +185,12 @@ def pack(
     """Plan what every training step consumes.
 
     The plan is saved in the lake. Printed are padding with its certificate, balance, shuffle
-    quality, savings and the audit.
+    quality, savings and the audit. Every span occurs once per epoch, unless a mixture is asked
+    for (--mixture, --mix-over, --weight and the options after it).
 
     Example: headrace pack robots.lake "success and num_steps > 30" --name mix --horizon 16
+
+    Example: headrace pack robots.lake --weight droid=0.7 --weight bridge=0.3 --epoch-tokens 1e9
     """
     from rich.console import Console
 
@@ -212,6 +226,19 @@ def pack(
         "across_gaps": across_gaps,
     }
     maker = _span_maker(spans, window, trajectory, horizon=chosen.padded.horizon or 16)
+    mixture_asked = mix.chosen_mixture(
+        file=mixture,
+        over=mix_over,
+        selections=mix_selection,
+        weights=weight,
+        temperature=temperature,
+        epoch_tokens=epoch_tokens,
+        max_repeats=max_repeats,
+        min_share=min_share,
+        max_share=max_share,
+        per=per,
+        episodes=episodes,
+    )
     opened = open_lake(lake, storage_options=storage_options(store))
     with Console(stderr=True).status("planning"):
         plan = make_plan(
@@ -234,6 +261,7 @@ def pack(
             max_images=max_images,
             max_action_queries=max_action_queries,
             max_spans=max_spans,
+            mixture=mixture_asked,
             state=_alternatives(state),
             action=_alternatives(action),
             cameras=camera,

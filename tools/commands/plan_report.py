@@ -1,12 +1,14 @@
 """Print what a plan is and how good it is: for people, or as JSON."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from packing.mixture import PlannedMixture
 from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
 
@@ -32,6 +34,8 @@ def print_plan(entry: PlanEntry, header: PlanHeader) -> None:
     console = Console(highlight=False)
     console.print(_facts(entry, header))
     console.print(_quality(header))
+    if header.mixture is not None:
+        console.print(_mixture(header.mixture, header.shares))
     console.print(_audit(header))
 
 
@@ -106,7 +110,17 @@ def _quality(header: PlanHeader) -> Table:
     shuffle = ", ".join(f"Q{k} {v:.2f}" for k, v in quality.shuffle.items()) or "too few steps"
     bounds = ", ".join(f"{name} {bound}" for name, bound in certificate.bounds.items())
     for row in (
-        ("padding", f"{quality.padding:.3%}", f"{quality.empty_slots} empty slots included"),
+        (
+            "padding",
+            f"{quality.padding:.3%}",
+            f"{quality.empty_slots} empty slots included"
+            + (
+                f"; about {quality.state_text_padding:.2%} more where states are shorter text than"
+                " the longest"
+                if quality.state_text_padding
+                else ""
+            ),
+        ),
         (
             "certificate",
             f"{certificate.packs_over_bound:.4f}",
@@ -153,6 +167,38 @@ def _quality(header: PlanHeader) -> Table:
         ),
     ):
         grid.add_row(*row)
+    return grid
+
+
+def _mixture(mixture: PlannedMixture, shares: Sequence[SourceShare]) -> Table:
+    asked = mixture.asked
+    rules = [
+        f"of {asked.over}s, {'each span alike' if asked.per == 'step' else 'each episode alike'}",
+        "weights" if asked.weights is not None else f"temperature {asked.temperature or 1:g}",
+        f"{sum(source.epoch_tokens for source in mixture.sources)} tokens an epoch",
+    ]
+    if asked.max_repeats is not None:
+        rules.append(f"at most {asked.max_repeats} times an epoch")
+    rules += [
+        f"{name} " + ", ".join(f"{source} {share:g}" for source, share in limits.items())
+        for name, limits in (("min share", asked.min_share), ("max share", asked.max_share))
+        if limits
+    ]
+    grid = Table(title=f"mixture {'; '.join(rules)}", title_justify="left")
+    grid.add_column(asked.over, overflow="fold")
+    for name in ("episodes", "spans", "tokens", "asked", "got", "repeats", "omitted", "most"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for share in shares:
+        omitted = str(share.omitted) + (f" ({share.never} never)" if share.never else "")
+        grid.add_row(
+            share.source,
+            *map(str, (share.episodes, share.spans, share.tokens)),
+            f"{share.asked_share:.2%}",
+            f"{share.got_share:.2%}",
+            str(share.repeated),
+            omitted,
+            str(share.most_in_epoch),
+        )
     return grid
 
 
