@@ -41,6 +41,7 @@ def main() -> None:
         channel.send(error_to_message(error))
         while channel.receive() is not None:  # unread messages would reset the socket
             pass
+    os._exit(0)  # native threads would keep the interpreter from ending
 
 
 def _serve(channel: Channel) -> None:

@@ -33,7 +33,7 @@ from lake.object_store import list_folders, remove_folder
 from lake.store import Lake
 from lake.tables import STORAGE_VERSION
 from loader.errors import LoaderError
-from loader.materialized_settings import MaterializedSettings, check_set_name
+from loader.materialized_settings import MaterializedSettings
 from packing.plan_header import PlanHeader
 
 if TYPE_CHECKING:
@@ -108,16 +108,16 @@ class MaterializedSet:
             LakeVersionError: of another layout.
             LakeError: it cannot be read, or is not a set of this plan.
         """
-        session = _session()
+        settings, session = MaterializedSettings.from_name(name), _session()
         uri = set_uri(lake, header.plan_hash, name)
         try:
             dataset = _dataset(lake, uri, session)
         except LakeError as error:
             if "was not found" not in str(error):
                 raise
-            raise LoaderError(_missing(lake, header.plan_hash, name)) from None
-        facts = _facts(uri, dataset.schema, header.plan_hash)
-        return cls(lake, header, MaterializedSettings.from_dict(facts["settings"]), session)
+            raise LoaderError(_missing(lake, header.plan_hash, settings)) from None
+        _facts(uri, dataset.schema, header.plan_hash)
+        return cls(lake, header, settings, session)
 
     @classmethod
     def create(cls, lake: Lake, header: PlanHeader, settings: MaterializedSettings) -> Self:
@@ -161,8 +161,7 @@ class MaterializedSet:
     @property
     def command(self) -> str:
         """The command that makes or completes this set."""
-        options = self.settings.command_options
-        return f"headrace plan materialize {self.lake.uri} {self.plan_hash[:16]}{options}"
+        return _command(self.lake, self.plan_hash, self.settings)
 
     def write_rows(self, rows: pa.RecordBatchReader) -> list[FragmentMetadata]:
         """Write rows into a data file that nobody sees before `commit`."""
@@ -236,7 +235,7 @@ class MaterializedSet:
 
 def set_uri(lake: Lake, plan_hash: str, name: str) -> str:
     """Where a set lies."""
-    return f"{_folder(lake, plan_hash)}/{_PREFIX}{check_set_name(name)}{_SUFFIX}"
+    return f"{_folder(lake, plan_hash)}/{_PREFIX}{name}{_SUFFIX}"
 
 
 def list_sets(lake: Lake, plan_hash: str) -> list[SetEntry]:
@@ -255,16 +254,16 @@ def list_sets(lake: Lake, plan_hash: str) -> list[SetEntry]:
     return found
 
 
-def remove_set(lake: Lake, plan_hash: str, name: str) -> None:
+def remove_set(lake: Lake, plan_hash: str, settings: MaterializedSettings) -> None:
     """Delete a set and all its files; loaders that read it end with an error.
 
     Raises:
         LoaderError: there is no such set.
         LakeError: it cannot be deleted.
     """
-    if name not in _set_names(lake, plan_hash):
-        raise LoaderError(_missing(lake, plan_hash, name))
-    remove_folder(set_uri(lake, plan_hash, name), lake.storage_options)
+    if settings.name not in _set_names(lake, plan_hash):
+        raise LoaderError(_missing(lake, plan_hash, settings))
+    remove_folder(set_uri(lake, plan_hash, settings.name), lake.storage_options)
 
 
 def _set_names(lake: Lake, plan_hash: str) -> list[str]:
@@ -280,7 +279,12 @@ def _folder(lake: Lake, plan_hash: str) -> str:
     return f"{lake.uri}/plans/{plan_hash}"
 
 
-def _missing(lake: Lake, plan_hash: str, name: str) -> str:
+def _command(lake: Lake, plan_hash: str, settings: MaterializedSettings) -> str:
+    options = settings.command_options
+    return f"headrace plan materialize {lake.uri} {plan_hash[:16]}{options}"
+
+
+def _missing(lake: Lake, plan_hash: str, settings: MaterializedSettings) -> str:
     """Says that there is no such set, which there are, and what to run."""
     try:
         others = _set_names(lake, plan_hash)
@@ -288,8 +292,8 @@ def _missing(lake: Lake, plan_hash: str, name: str) -> str:
         others = []  # it cannot be listed; the message is right without
     there = f"; it has {', '.join(others)}" if others else ""
     return (
-        f"{lake.uri}: plan {plan_hash[:16]} has no materialised packs {name!r}{there};"
-        f" `headrace plan materialize {lake.uri} {plan_hash[:16]}` makes them"
+        f"{lake.uri}: plan {plan_hash[:16]} has no materialised packs {settings.name!r}{there};"
+        f" `{_command(lake, plan_hash, settings)}` makes them"
     )
 
 

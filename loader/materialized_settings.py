@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, cast, get_args
 
 from loader.errors import LoaderError
 
@@ -11,7 +12,7 @@ Codec = Literal["copy", "h264", "mjpeg", "png"]
 
 _DEFAULT_QUALITY: Final = {"h264": 18, "mjpeg": 3}
 _QUALITIES: Final = {"h264": range(52), "mjpeg": range(2, 32)}
-_NAME: Final = re.compile(r"[a-z0-9-]+")
+_NAME: Final = re.compile(r"(?:(\d+)x(\d+)-)?([a-z0-9]+?)(?:-q(\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +90,28 @@ class MaterializedSettings:
         return asdict(self)
 
     @classmethod
+    def from_name(cls, name: str) -> Self:
+        """The settings whose `name` this is.
+
+        Raises:
+            LoaderError: there are none.
+        """
+        if found := _NAME.fullmatch(name):
+            height, width, codec, quality = found.groups()
+            with suppress(LoaderError):
+                settings = cls(
+                    codec=cast("Codec", codec),  # what it is not, is refused
+                    image_size=(int(height), int(width)) if height else None,
+                    quality=int(quality) if quality else None,
+                )
+                if settings.name == name:
+                    return settings
+        raise LoaderError(
+            f"{name!r} names no materialised packs: names are like 'copy' or '224x224-h264-q18'"
+        )
+
+    @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`, also after a detour over JSON."""
         size = raw["image_size"]
         return cls(**{**raw, "image_size": None if size is None else (int(size[0]), int(size[1]))})
-
-
-def check_set_name(name: str) -> str:
-    """The name of a set, refused where it could lead out of its folder.
-
-    Raises:
-        LoaderError: not a name that `MaterializedSettings.name` can give.
-    """
-    if not _NAME.fullmatch(name):
-        raise LoaderError(
-            f"{name!r} names no materialised packs: names are like 'copy' or '224x224-h264-q18'"
-        )
-    return name
