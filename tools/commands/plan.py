@@ -54,7 +54,7 @@ def list_all(lake: _LAKE, store: StorageOptions = None, as_json: _JSON = False) 
     grid = Table()
     for name in ("name", "hash", "saved"):
         grid.add_column(name, no_wrap=True)
-    grid.add_column("materialised", overflow="fold")
+    grid.add_column("packs", overflow="fold")
     for entry, found in zip(entries, sets, strict=True):
         saved = datetime.fromtimestamp(entry.time_ns / 1e9, UTC)
         when = f"{saved:%Y-%m-%d %H:%M:%S} UTC"

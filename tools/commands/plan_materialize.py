@@ -177,7 +177,7 @@ def _remove(lake: "Lake", plan: str, settings: "MaterializedSettings", *, as_jso
     from loader.materialized_set import remove_set
     from packing.plan_store import find_plan
 
-    remove_set(lake, find_plan(lake, plan).plan_hash, settings.name)
+    remove_set(lake, find_plan(lake, plan).plan_hash, settings)
     if as_json:
         typer.echo(json.dumps({"removed": settings.name}))
     else:
