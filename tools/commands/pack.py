@@ -100,6 +100,13 @@ def pack(
     run_length: Annotated[
         int | None, typer.Option(help="Windows of a run. [default: near 8, aligned to key frames]")
     ] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            help="Parts of the stream that keep to their slots, so that one rank decodes a run; a"
+            " divisor of --slots. [default: as many as the data fills]"
+        ),
+    ] = None,
     balance_window_steps: Annotated[
         int | None,
         typer.Option(
@@ -255,6 +262,7 @@ def pack(
             look_ahead=look_ahead,
             open_runs=open_runs,
             run_length=run_length,
+            lanes=lanes,
             balance_window_steps=balance_window_steps,
             cost=_cost(cost, d_model),
             d_model=d_model,

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from packing.audit import SourceShare
 from packing.mixture import PlannedMixture
 from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
@@ -90,8 +91,8 @@ def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
             "packer",
             (
                 f"{settings.packer}, look-ahead {settings.look_ahead}, {settings.open_runs} open"
-                f" runs of {settings.run_length}, balanced over {settings.balance_window_steps}"
-                f" steps, seed {settings.seed}"
+                f" runs of {settings.run_length} in {settings.lanes} lanes, balanced over"
+                f" {settings.balance_window_steps} steps by {settings.cost}, seed {settings.seed}"
             ),
         ),
         ("lake versions", ", ".join(f"{t} {v}" for t, v in sorted(header.versions.items()))),
@@ -186,13 +187,14 @@ def _mixture(mixture: PlannedMixture, shares: Sequence[SourceShare]) -> Table:
     ]
     grid = Table(title=f"mixture {'; '.join(rules)}", title_justify="left")
     grid.add_column(asked.over, overflow="fold")
-    for name in ("episodes", "spans", "tokens", "asked", "got", "repeats", "omitted", "most"):
+    for name in ("spans", "tokens", "asked", "got", "repeats", "omitted", "most"):
         grid.add_column(name, justify="right", no_wrap=True)
     for share in shares:
         omitted = str(share.omitted) + (f" ({share.never} never)" if share.never else "")
         grid.add_row(
             share.source,
-            *map(str, (share.episodes, share.spans, share.tokens)),
+            str(share.spans),
+            str(share.tokens),
             f"{share.asked_share:.2%}",
             f"{share.got_share:.2%}",
             str(share.repeated),
@@ -217,6 +219,7 @@ def _audit(header: PlanHeader) -> Table:
                 ("dropped", source.dropped),
                 ("cut", source.cut),
                 ("action steps left out of the loss", source.unscored),
+                ("invalid states crossed", source.masked),
                 ("further pieces of split episodes", source.split),
                 *((f"refused: {reason}", count) for reason, count in source.refused.items()),
             )
