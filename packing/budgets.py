@@ -7,7 +7,7 @@ import numpy as np
 
 from packing.packs import Load
 from packing.seeded import STREAM_SAMPLE, permutation
-from packing.settings import TOKEN_MULTIPLE
+from packing.settings import MAX_BUDGET, TOKEN_MULTIPLE
 from packing.shuffle_fill import shuffle_fill
 from packing.spans import Int32s
 
@@ -36,7 +36,8 @@ def suggest_budgets(tokens: Int32s, near: int, *, seed: int = 0) -> list[BudgetS
     """
     least = int(tokens.max())
     first = -(-max(least, near * 3 // 4) // TOKEN_MULTIPLE)
-    candidates = [TOKEN_MULTIPLE * k for k in range(first, near * 5 // 4 // TOKEN_MULTIPLE + 1)]
+    last = min(near * 5 // 4, MAX_BUDGET) // TOKEN_MULTIPLE
+    candidates = [TOKEN_MULTIPLE * k for k in range(first, last + 1)]
     sample = tokens[permutation(len(tokens), seed, STREAM_SAMPLE)[:_SAMPLE]]
     candidates.sort(key=lambda budget: (_gap(sample, budget), abs(budget - near)))
     tried = [

@@ -55,6 +55,20 @@ class CostModel:
         if not self.per_token + self.per_square:
             raise PlanError("cost: per_token and per_square are both 0: spans would cost nothing")
 
+    def __str__(self) -> str:
+        """In words, such as `tokens + squared lengths / 6144 + 12 per span`."""
+        if not self.per_token:
+            return ", ".join(f"{name} {getattr(self, name)}" for name in _WEIGHTS)
+        terms = ["tokens"]
+        if self.per_square:
+            terms.append(f"squared lengths / {self.per_token / self.per_square:.4g}")
+        terms += [
+            f"{weight / self.per_token:.3g} per {name}"
+            for name in ("image", "span", "pack")
+            if (weight := getattr(self, f"per_{name}"))
+        ]
+        return " + ".join(terms)
+
     @classmethod
     def of_width(cls, d_model: int) -> Self:
         """The cost `tokens + sum(L^2) / (6 d_model)`, in units of 1 / (6 d_model).
@@ -121,7 +135,7 @@ class CostModel:
         )
         if total >= 1 << 62:  # half of int64: the float sum is good to far less than that
             raise PlanError(
-                f"{len(tokens)} packs cost {total:.2g} units of {self}, which int64 cannot hold:"
+                f"{len(tokens)} packs cost {total:.2g} units of {self!r}, which int64 cannot hold:"
                 " divide the weights by a common number, or plan fewer epochs or episodes"
             )
         cost = np.zeros(len(tokens), np.int64)

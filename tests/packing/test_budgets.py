@@ -4,6 +4,7 @@ import numpy as np
 
 from packing.budgets import suggest_budgets
 from packing.packs import Load
+from packing.settings import MAX_BUDGET, PlanSettings
 from packing.shuffle_fill import shuffle_fill
 
 
@@ -32,3 +33,11 @@ def test_never_below_the_longest_span() -> None:
 
 def test_no_budget_in_reach_is_no_suggestion() -> None:
     assert suggest_budgets(np.array([5000], np.int32), 1024) == []
+
+
+def test_never_above_the_largest_budget() -> None:
+    tokens = np.full(40, MAX_BUDGET // 3 + 1, np.int32)
+    best = suggest_budgets(tokens, MAX_BUDGET)
+    assert best
+    for suggestion in best:
+        PlanSettings(budget_tokens=suggestion.budget_tokens, slots_per_step=1)

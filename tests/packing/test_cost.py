@@ -87,6 +87,24 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any], match: str) -> Non
         CostModel(**{"per_token": 1, "per_square": 1, **changes})
 
 
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (CostModel.of_width(1024), "tokens + squared lengths / 6144"),
+        (
+            CostModel(per_token=100, per_square=0, per_image=250, per_span=50, per_pack=7),
+            "tokens + 2.5 per image + 0.5 per span + 0.07 per pack",
+        ),
+        (
+            CostModel(per_token=0, per_square=3),
+            "per_token 0, per_square 3, per_image 0, per_span 0, per_pack 0",
+        ),
+    ],
+)
+def test_in_words(cost: CostModel, words: str) -> None:
+    assert str(cost) == words
+
+
 def test_width_below_one_is_refused() -> None:
     with pytest.raises(PlanError, match="d_model must be at least 1, is 0"):
         CostModel.of_width(0)
