@@ -54,13 +54,14 @@ class Axes:
 class PackedBatch(Generic[A]):
     """One pack as arrays; `A` is a numpy array or a torch tensor.
 
-    Prefix stream. The prefix tokens of a span stand in this order: for each observed step, for
-    each camera present at it, that picture's tokens; then the text; then the state tokens of each
-    observed step (where the layout has them); then the layout's extra tokens.
+    Prefix stream. The prefix tokens of a span stand in this order: the text, and where its prompt
+    has the images (by default before it), for each observed step, for each camera present at it,
+    that picture's tokens in their frame; then the state tokens of each observed step (where the
+    layout has them); then the layout's extra tokens.
 
     Attributes:
-        input_ids: text token ids; at image, state and pad tokens the ids that `packing.tokenizer`
-            reserves for them (extra tokens hold the pad id).
+        input_ids: text token ids; at image, state and pad tokens the ids in the plan header's
+            `prompt_ids` (extra tokens hold the pad id).
         position_ids: position inside the span, from 0; inside its segment for pad tokens.
         segment_ids: row of the span in the [N] arrays; N at pad tokens.
         token_modality: see `Modality`.

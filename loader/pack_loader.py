@@ -22,11 +22,13 @@ from loader.metrics import LoaderMetrics
 from loader.plan_wire import plan_to_memfd
 from loader.received import Received
 from loader.wire import read_batch
+from packing.known_layouts import find_layout
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_store import load_plan
 from packing.spans import SpanMaker
+from packing.tokenizer import Tokenizer
 from packing.window_spans import WindowSpans
 
 Process = Literal["child", "inline"]
@@ -134,7 +136,8 @@ class PackLoader:
         *,
         budget_tokens: int,
         spans: SpanMaker | None = None,
-        layout: TokenLayout | None = None,
+        layout: TokenLayout | str | None = None,
+        tokenizer: Tokenizer | str | Path | None = None,
         slots_per_step: int | None = None,
         epochs: int = 1,
         seed: int = 0,
@@ -149,8 +152,9 @@ class PackLoader:
             episodes: what `make_plan` takes: a condition such as `"success and num_steps > 30"`,
                 ids, a selection, or None for all.
             budget_tokens: tokens of a pack.
-            spans: windows with a horizon of 16 steps where not given.
-            layout: what costs tokens, the packing default where not given.
+            spans: windows of the layout's horizon, else of 16 steps, where not given.
+            layout: what costs tokens (see `make_plan`), the packing default where not given.
+            tokenizer: of the texts (see `make_plan`), the layout's where not given.
             slots_per_step: packs of a step, one per rank where not given.
             epochs: passes.
             seed: of the plan.
@@ -162,11 +166,13 @@ class PackLoader:
             PackingError: the plan cannot be made.
         """
         opened = lake if isinstance(lake, Lake) else open_lake(lake)
+        chosen = find_layout(layout) if isinstance(layout, str) else layout or TokenLayout()
         plan = make_plan(
             opened,
             episodes,
-            spans=spans or WindowSpans(horizon=16),
-            layout=layout,
+            spans=spans or WindowSpans(horizon=chosen.padded.horizon or 16),
+            layout=chosen,
+            tokenizer=tokenizer,
             budget_tokens=budget_tokens,
             slots_per_step=slots_per_step or world_size,
             epochs=epochs,

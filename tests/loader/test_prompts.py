@@ -257,6 +257,17 @@ def test_workers_and_ranks_write_the_same_states(scene: Lake, written: Plan) -> 
                 assert tokens.tolist() == alone[step, slot].tolist()
 
 
+def test_a_named_layout_in_memory(scene: Lake, tmp_path: Path) -> None:
+    path = write(tmp_path, *FILES["pi0.5"])
+    options: dict[str, Any] = {"budget_tokens": 1024, "process": "inline", "framework": "numpy"}
+    with PackLoader.from_episodes(scene, layout="pi0.5", tokenizer=path, **options) as loader:
+        header = loader.plan.header
+        assert header.span_maker["horizon"] == 50
+        assert header.layout.tokenizer == "gemma.model"
+        batch = next(iter(loader))
+        assert len(batch.image_token_index) == 256 * len(batch.image_span_ids)
+
+
 def test_a_plan_whose_lengths_are_wrong_is_refused(scene: Lake, written: Plan) -> None:
     text = written.header.prompt_ids.state_text
     assert text is not None
