@@ -15,6 +15,7 @@ from packing.choose_episodes import ChosenEpisodes, choose_episodes
 from packing.errors import PlanError
 from packing.join_plans import join_plans
 from packing.make_plan import make_plan_with
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.roles import NO_FEATURE
@@ -29,6 +30,7 @@ def extend_plan(
     *,
     epochs: int | None = None,
     seed: int | None = None,
+    mixture: Mixture | None = None,
     tokenizer: Tokenizer | str | Path | None = None,
     state: Sequence[str] | None = None,
     action: Sequence[str] | None = None,
@@ -43,6 +45,8 @@ def extend_plan(
             answered now; every episode where it had none) finds beyond the episodes of `parent`.
         epochs: passes over these episodes; None takes as many as the newest segment has.
         seed: None goes on from the seed of the newest segment.
+        mixture: of the appended epochs; None has every span of theirs once per epoch, whatever the
+            mixture of `parent`.
         tokenizer: the one that the plan was made with, or its file, where it is not built in.
         state: as for `make_plan`; None takes the features of `parent`.
         action: likewise.
@@ -62,6 +66,7 @@ def extend_plan(
         header.settings,
         epochs=header.settings.epochs if epochs is None else epochs,
         seed=header.settings.seed + 1 if seed is None else seed,
+        lanes=None,  # how many are worth it hangs on how many spans are appended
     )
     grown = make_plan_with(
         settings,
@@ -70,6 +75,7 @@ def extend_plan(
         spans=span_maker_of(header.span_maker),
         layout=header.layout,
         tokenizer=tokenizer,
+        mixture=mixture,
         state=features["state"] if state is None else state,
         action=features["action"] if action is None else action,
         cameras=_cameras(lake, parent, chosen) if cameras is None else cameras,

@@ -183,11 +183,16 @@ def test_new_cameras_must_be_chosen(
 def test_plans_that_do_not_join(ten: Lake, write: Write, more: list[Episode]) -> None:
     parent = planned(ten)
     lake = write(more)
-    for options, match in (
-        ({"budget_tokens": 512, "slots_per_step": 3}, "budget_tokens 256"),
-        ({"budget_tokens": 256, "slots_per_step": 2}, "slots_per_step 3"),
+    for budget_tokens, slots, match in (
+        (512, 3, "budget_tokens 256"),
+        (256, 2, "slots_per_step 3"),
     ):
-        other = make_plan(lake, spans=WindowSpans(horizon=4), **options)
+        other = make_plan(
+            lake,
+            spans=WindowSpans(horizon=4),
+            budget_tokens=budget_tokens,
+            slots_per_step=slots,
+        )
         with pytest.raises(PlanError, match=match):
             join_plans(lake, parent, other)
     other = make_plan(
