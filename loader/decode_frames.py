@@ -50,9 +50,7 @@ class PictureDecoder:
             try:
                 decoded += self._decode(fetched, pack, destinations)
             except (CorruptDataError, VideoError) as error:
-                shown = images.stream == images.streams.index(fetched.stream)
-                span = pack.row.span_id[images.span[shown][0]]
-                raise type(error)(f"span {span}, {fetched.stream.label}: {error}") from error
+                raise type(error)(f"{pack.where(fetched)}: {error}") from error
         for stream, gone in pictures.drop.items():
             kept = self._kept[stream]
             for ordinal in gone:

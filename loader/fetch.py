@@ -53,6 +53,11 @@ class FetchedPack:
     pictures: PackPictures
     runs: tuple[FetchedRun, ...]
 
+    def where(self, run: FetchedRun) -> str:
+        """Names a span that shows pictures of a run, and their episode and camera."""
+        shown = self.images.stream == self.images.streams.index(run.stream)
+        return f"span {self.row.span_id[self.images.span[shown][0]]}, {run.stream.label}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FetchLimits:

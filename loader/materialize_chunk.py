@@ -8,6 +8,8 @@ import pyarrow as pa
 import xxhash
 from lance.fragment import FragmentMetadata
 
+from lake.errors import CorruptDataError
+from lake.video_runs import verify_packets
 from loader.cursor import Cursor
 from loader.fetch import WINDOW_PACKS, FetchedPack, Fetcher, FetchLimits
 from loader.materialized_pack import PackContent, pack_to_bytes
@@ -94,9 +96,24 @@ class ChunkWriter:
             yield _row(pack, fetched, encoder)
 
 
+def _verify(pack: FetchedPack) -> None:
+    """Check packets that are copied as those are that are decoded.
+
+    Raises:
+        CorruptDataError: a packet does not match its checksum.
+    """
+    for run in pack.runs:
+        packets = run.run
+        try:
+            verify_packets(run.stream.index, packets.first_packet, run.data, packets.stop_packet)
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{pack.where(run)}: {error}") from error
+
+
 def _row(pack: int, fetched: FetchedPack, encoder: PackEncoder | None) -> dict[str, Any]:
     error = values = 0
     if encoder is None:
+        _verify(fetched)
         content = PackContent(images=fetched.images, signals=fetched.signals, runs=fetched.runs)
     else:
         encoded = encoder.encode(fetched)

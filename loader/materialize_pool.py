@@ -19,6 +19,7 @@ from loader.plan_rows import PlanRows
 from loader.plan_wire import plan_to_memfd
 from packing.plan import Plan
 
+_MODULE: Final = "loader.materialize_worker"
 _SHOW_S: Final = 1.0
 
 Chunk = tuple[int, int]  # packs [first, stop), rows of the plan
@@ -58,7 +59,7 @@ class ProcessPool:
 
     def _start(self, job: MaterializeJob, plan_fd: int) -> ChildProcess:
         process = ChildProcess(
-            "loader.materialize_worker",
+            _MODULE,
             what="materialising process",
             hint="workers=0 needs none",
         )

@@ -83,7 +83,7 @@ class MaterializedFetcher:
         if not packs:
             return {}
         self._metrics.counts["requests"] += 1
-        table = self._set.take(packs, ["data_bytes"])
+        table = self._take(packs, ["data_bytes"])
         return dict(zip(packs, table["data_bytes"].to_pylist(), strict=True))
 
     def _window(self, coming: deque[PackRow], sizes: dict[int, int]) -> Iterator[FetchedPack]:
@@ -95,7 +95,7 @@ class MaterializedFetcher:
             held += sizes.get(window[-1].pack, 0)
         packs = [row.pack for row in window if row.pack >= 0]
         with self._metrics.stage("fetch"):
-            table = self._take(packs) if packs else None
+            table = self._take(packs, _DATA_COLUMNS) if packs else None
         self._metrics.counts["requests"] += bool(packs)
         self._metrics.counts["bytes_read"] += held
         number = 0
@@ -116,13 +116,13 @@ class MaterializedFetcher:
                 runs=content.runs,
             )
 
-    def _take(self, packs: Sequence[int]) -> pa.Table:
+    def _take(self, packs: Sequence[int], columns: Sequence[str]) -> pa.Table:
         try:
-            return self._set.take(packs, _DATA_COLUMNS)
+            return self._set.take(packs, columns)
         except LakeError as error:
             for pack in packs:
                 try:
-                    self._set.take([pack], _DATA_COLUMNS)
+                    self._set.take([pack], columns)
                 except LakeError as damaged:
                     raise type(damaged)(self._named(pack, damaged)) from error
             raise

@@ -1,14 +1,18 @@
 """Reading materialised packs: the same batches, bit for bit, as from the episodes."""
 
+import pickle
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lake import CameraVideo, Episode, Lake, create_lake
+from lake import CameraVideo, Episode, Lake, create_lake, open_lake
 from lake.video_encode import encode_frames
 from lake.writer import EpisodeWriter
 from loader import PackLoader
+from loader.fetch import WINDOW_PACKS
 from loader.materialize import materialize
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
@@ -97,3 +101,87 @@ def test_every_field_of_every_batch_is_equal(mixed: Lake, maker: SpanMaker) -> N
             kinds |= {bucket.shape[2:] for bucket in batch.images if len(bucket)}
     assert kinds == {(32, 48), (47, 63), (48, 64)}
     assert (plan.packs["span_id"].combine_chunks().value_lengths().to_numpy() == 0).any()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake with a materialised plan, whose episodes are gone: nothing else can be read."""
+    lake = scenes.scene_lake(tmp_path_factory.mktemp("written"))
+    plan = scenes.scene_plan(lake)
+    save_plan(lake, plan, "mix")
+    materialize(lake, plan, workers=0, chunk_packs=10)
+    shutil.rmtree(Path(lake.uri) / "trajectories.lance")
+    return open_lake(lake.uri)
+
+
+@pytest.fixture(scope="module")
+def reference(scene: Lake) -> list[str]:
+    return _batches(scene, scenes.scene_plan(scene))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"process": "inline"},
+        {"process": "inline", "buffer_bytes": 1 << 20},
+        {"process": "child"},
+        {"process": "child", "num_workers": 3, "buffer_bytes": 3 << 20},
+    ],
+    ids=str,
+)
+def test_every_process_mode_reads_packs_and_nothing_else(
+    written: Lake, reference: list[str], options: dict[str, Any]
+) -> None:
+    with PackLoader(written, "mix", framework="numpy", materialized=True, **options) as loader:
+        assert [scenes.digest(batch) for batch in loader] == reference
+        counts = loader.metrics.counts
+    assert counts["reused_frames"] == 0
+    assert counts["wanted_frames"] >= counts["decoded_frames"] > 0
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_world_size_reads_its_packs(
+    written: Lake, reference: list[str], world_size: int
+) -> None:
+    found: dict[tuple[int, int], str] = {}
+    for rank in range(world_size):
+        with PackLoader(written, "mix", rank, world_size, **_INLINE, materialized=True) as loader:
+            found |= {(b.step, b.slot): scenes.digest(b) for b in loader if b.slot < 3}
+    assert [found[key] for key in sorted(found)] == reference
+
+
+def test_a_position_goes_on_with_either_source(
+    scene: Lake, written: Lake, reference: list[str]
+) -> None:
+    """In the middle of an epoch, and back, also with another world size."""
+    found: list[str] = []
+    state: dict[str, Any] | None = None
+    plan = scenes.scene_plan(scene)
+    for number, stop in enumerate((2, 5, 6, plan.num_steps)):
+        lake = written if number % 2 else scene
+        loader = PackLoader(lake, plan, **_INLINE, materialized=bool(number % 2))
+        if state is not None:
+            loader.load_state_dict(state)
+        for batch in loader:
+            found.append(scenes.digest(batch))
+            if loader.next_step == stop:
+                break
+        state = loader.state_dict()
+        loader.close()
+    assert found == reference
+
+
+def test_a_loader_is_sent_to_another_process_with_its_source(
+    written: Lake, reference: list[str]
+) -> None:
+    loader = PackLoader(written, "mix", **_INLINE, materialized=True)
+    with pickle.loads(pickle.dumps(loader)) as there:
+        assert there.source == "materialized copy"
+        assert scenes.digest(next(iter(there))) == reference[0]
+
+
+def test_a_window_of_packs_is_one_read(written: Lake) -> None:
+    with PackLoader(written, "mix", **_INLINE, materialized=True) as loader:
+        packs = len(list(loader))
+        requests = loader.metrics.counts["requests"]
+    assert requests == 1 + -(-packs // WINDOW_PACKS)  # their sizes, then their bytes
