@@ -9,13 +9,14 @@ import numpy as np
 from packing.balance import balance, enough_window_steps, pack_costs
 from packing.bounds import certify
 from packing.certificate import Certificate
-from packing.draw import LEAST_OPEN_RUNS, draw_order
+from packing.draw import LEAST_OPEN_RUNS, require_counts
 from packing.errors import PackingError
 from packing.histogram_bfd import histogram_bfd
+from packing.lanes import choose_lanes, draw_lanes, lane_look_ahead
 from packing.packs import Load, Packing, concatenate, loads_of
 from packing.seeded import Indices
 from packing.settings import PlanSettings
-from packing.shuffle_fill import shuffle_fill
+from packing.shuffle_fill import Filler, filler
 from packing.spans import Int64s, Spans
 
 
@@ -63,20 +64,25 @@ def arrange(
         PackingError: counts that are not such, or an epoch without a span.
     """
     loads = loads_of(spans, settings)
+    settings = _with_lanes(runs, loads, settings, counts(0) if counts else None)
     epochs: list[Packing] = []
     certificates: list[Certificate] = []
-    open_runs = settings.open_runs or LEAST_OPEN_RUNS
-    window_steps = settings.balance_window_steps
     for epoch in range(settings.epochs):
         occurs = counts(epoch) if counts else None
-        order = draw_order(runs, open_runs, settings.seed, epoch, occurs)
-        if not len(order):
+        orders = draw_lanes(runs, loads[0].per_span, settings, epoch, occurs)
+        if not any(map(len, orders)):
             raise PackingError(f"epoch {epoch} has no span: every one has count 0")
-        packing = _pack(order, loads, settings, epoch)
+        fill = filler(sum(map(len, orders)))
+        lanes = [_pack(order, loads, settings, epoch, fill) for order in orders]
+        lane_packs = [len(lane) for lane in lanes]
+        packing = concatenate(lanes)
         certificates.append(certify(loads, len(packing), occurs))
         cost = pack_costs(packing, spans, settings.cost)
         # Chosen in the first epoch: the costs of another are those of the same spans.
-        window_steps = window_steps or enough_window_steps(cost, settings.slots_per_step)
+        window_steps = settings.balance_window_steps or enough_window_steps(
+            cost, settings.slots_per_step, lane_packs
+        )
+        settings = replace(settings, balance_window_steps=window_steps)
         epochs.append(
             balance(
                 packing,
@@ -85,19 +91,45 @@ def arrange(
                 window_steps=window_steps,
                 seed=settings.seed,
                 epoch=epoch,
+                lane_packs=lane_packs,
             )
         )
     return Arrangement(
         packing=concatenate(epochs),
         epoch=np.repeat(np.arange(settings.epochs), [len(packing) for packing in epochs]),
         certificate=max(certificates, key=lambda c: Fraction(c.packs, c.bound)),
-        settings=replace(settings, open_runs=open_runs, balance_window_steps=window_steps),
+        settings=settings,
     )
 
 
-def _pack(order: Indices, loads: tuple[Load, ...], settings: PlanSettings, epoch: int) -> Packing:
+def _with_lanes(
+    runs: Indices, loads: tuple[Load, ...], settings: PlanSettings, counts: Int64s | None
+) -> PlanSettings:
+    """The settings with open runs and lanes as they were chosen."""
+    settings = replace(settings, open_runs=settings.open_runs or LEAST_OPEN_RUNS)
+    if settings.lanes is not None:
+        return settings
+    # Nothing is shared where every span is a run of its own, nor where packs of spans that are
+    # drawn together are strewn over the epoch.
+    if int(runs[-1]) + 1 == len(runs) or settings.packer == "bfd":
+        return replace(settings, lanes=1)
+    tokens = loads[0].per_span.astype(np.int64)
+    if counts is not None:
+        require_counts(counts, runs)
+        tokens *= counts
+    total = int(tokens.sum())
+    return replace(
+        settings,
+        lanes=choose_lanes(settings.slots_per_step, total // settings.budget_tokens),
+    )
+
+
+def _pack(
+    order: Indices, loads: tuple[Load, ...], settings: PlanSettings, epoch: int, fill: Filler
+) -> Packing:
+    look_ahead = lane_look_ahead(settings.look_ahead, settings.lanes or 1)
     if settings.packer == "shuffle-fill":
-        return shuffle_fill(order, loads, settings.look_ahead)
+        return fill(order, loads, look_ahead)
     packing = histogram_bfd(order, loads[0], settings.seed, epoch)
     over = np.zeros(len(packing), np.bool_)
     for load in loads[1:]:
@@ -106,5 +138,5 @@ def _pack(order: Indices, loads: tuple[Load, ...], settings: PlanSettings, epoch
         return packing
     # Best-fit decreasing knows tokens only: packs beyond a cap are taken apart and filled again.
     kept = packing.reorder(np.flatnonzero(~over))
-    again = shuffle_fill(packing.reorder(np.flatnonzero(over)).items, loads, settings.look_ahead)
+    again = fill(packing.reorder(np.flatnonzero(over)).items, loads, look_ahead)
     return concatenate([kept, again])

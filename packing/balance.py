@@ -7,6 +7,7 @@ inside the window. The window is what keeps the order of the draw, and hence its
 shuffle, so it is no larger than the costs ask for.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,66 +23,87 @@ ENOUGH_PACKS: Final = 1 << 20
 
 
 def balance(
-    packing: Packing, cost: Int64s, *, slots: int, window_steps: int, seed: int, epoch: int
+    packing: Packing,
+    cost: Int64s,
+    *,
+    slots: int,
+    window_steps: int,
+    seed: int,
+    epoch: int,
+    lane_packs: Sequence[int] | None = None,
 ) -> Packing:
-    """Order packs into steps of S slots; the last step is filled up with empty packs.
+    """Order packs into steps of S slots; what is missing at the end is filled up with empty packs.
+
+    Lane l of L keeps to slots l, l + L, ...; a step then takes packs that have the same rank by
+    cost in every lane. The steps that not all lanes can fill come last.
 
     Args:
-        packing: P packs in stream order.
+        packing: P packs in stream order, lane after lane.
         cost: int64 [P], any unit.
         slots: packs of a step, S.
         window_steps: steps among whose packs those of like cost are gathered.
         seed: of the shuffle.
         epoch: each is shuffled afresh.
+        lane_packs: packs of each lane, of as many lanes as divide S; one lane where None.
 
     Returns:
-        ceil(P / S) * S packs.
+        As many steps as the longest lane needs: ceil(P / S) * S packs of one lane.
     """
-    count = len(packing)
-    steps = -(-count // slots)
-    # The stream's last packs, not the cheapest of all, make up the unfilled step.
-    whole = count // slots
-    rows = _like_costs(cost[: whole * slots], slots, window_steps)
+    packs = np.array([len(packing)] if lane_packs is None else lane_packs, np.int64)
+    places = slots // len(packs)
+    steps = -(-int(packs.max()) // places)
+    begin = np.cumsum(packs) - packs
+    # The stream's last packs, not the cheapest of all, make up the unfilled steps.
+    table = begin + np.arange(steps * places, dtype=np.int64)[:, None]
+    table[table >= begin + packs] = -1
+    table = table.reshape(steps, places, len(packs))
+    whole = int(packs.min()) // places
+    rows = _like_costs(table[:whole], cost, window_steps)
     step_window = np.arange(whole) // window_steps
     rows = rows[np.lexsort((random_words(whole, seed, STREAM_STEPS, epoch), step_window))]
-    slot_key = random_words(whole * slots, seed, STREAM_SLOTS, epoch).reshape(whole, slots)
-    rows = np.take_along_axis(rows, np.argsort(slot_key, axis=1, kind="stable"), axis=1)
-    table = np.full(steps * slots, -1, np.int64)
-    table[: whole * slots] = rows.ravel()
-    table[whole * slots : count] = np.arange(whole * slots, count)
-    return packing.reorder(table)
+    words = random_words(whole * slots, seed, STREAM_SLOTS, epoch).reshape(rows.shape)
+    table[:whole] = np.take_along_axis(rows, np.argsort(words, axis=1, kind="stable"), axis=1)
+    return packing.reorder(table.ravel())
 
 
-def _like_costs(cost: Int64s, slots: int, window_steps: int) -> Int64s:
-    """int64 [steps, slots]: packs sorted by cost inside each window of steps."""
-    window = slots * window_steps
-    parts = []
-    for begin, end in (
-        (0, len(cost) // window * window),
-        (len(cost) // window * window, len(cost)),
-    ):
-        if begin < end:
-            rows = cost[begin:end].reshape(-1, min(window, end - begin))
-            order = np.argsort(rows, axis=1, kind="stable")
-            order += np.arange(begin, end, rows.shape[1])[:, None]
-            parts.append(order.reshape(-1, slots))
-    return np.concatenate(parts) if parts else np.zeros((0, slots), np.int64)
+def _like_costs(table: Int64s, cost: Int64s, window_steps: int) -> Int64s:
+    """The packs of each lane sorted by cost inside each window of steps.
+
+    Args:
+        table: int64 [steps, S / L, L], packs.
+        cost: int64 [P].
+        window_steps: steps of a window; the last may have fewer.
+    """
+    whole = len(table) // window_steps * window_steps
+    like = np.empty_like(table)
+    for steps in (slice(whole), slice(whole, None)):
+        part = table[steps]
+        if len(part):
+            window = part.reshape(-1, min(window_steps, len(part)) * part.shape[1], part.shape[2])
+            order = np.argsort(cost[window], axis=1, kind="stable")
+            like[steps] = np.take_along_axis(window, order, axis=1).reshape(part.shape)
+    return like
 
 
-def enough_window_steps(cost: Int64s, slots: int) -> int:
+def enough_window_steps(cost: Int64s, slots: int, lane_packs: Sequence[int] | None = None) -> int:
     """The smallest power of two, at most 64, with which S ranks lose at most 2 % by imbalance.
 
     Args:
-        cost: int64 [P] of packs in stream order, any unit; the first million are looked at.
+        cost: int64 [P] of packs in stream order, lane after lane, any unit; the first million that
+            are consumed are looked at.
         slots: packs of a step, S.
+        lane_packs: packs of each lane; one lane where None.
     """
-    whole = min(len(cost), max(slots * MOST_WINDOW_STEPS, ENOUGH_PACKS)) // slots
-    cost = cost[: whole * slots]
+    packs = np.array([len(cost)] if lane_packs is None else lane_packs, np.int64)
+    places = slots // len(packs)
+    steps = min(int(packs.min()) // places, max(MOST_WINDOW_STEPS, ENOUGH_PACKS // slots))
+    table = np.cumsum(packs) - packs + np.arange(steps * places, dtype=np.int64)[:, None]
+    table = table.reshape(steps, places, len(packs))
     window_steps = 1
     while window_steps < MOST_WINDOW_STEPS:
-        steps = cost[_like_costs(cost, slots, window_steps)]
+        like = cost[_like_costs(table, cost, window_steps)].reshape(steps, slots)
         # In integers: a choice that a plan depends on must not hang on the last bit of a float.
-        lasts, works = int(steps.max(axis=1, initial=0).sum()) * slots, int(steps.sum())
+        lasts, works = int(like.max(axis=1, initial=0).sum()) * slots, int(like.sum())
         if lasts * 100 <= works * (100 + ENOUGH_PERCENT):
             break
         window_steps *= 2

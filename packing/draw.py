@@ -71,7 +71,13 @@ def runs_of(spans: Spans, run_steps: int) -> Int64s:
 
 
 def draw_order(
-    runs: Indices, open_runs: int, seed: int, epoch: int, counts: Int64s | None = None
+    runs: Indices,
+    open_runs: int,
+    seed: int,
+    epoch: int,
+    counts: Int64s | None = None,
+    *,
+    lane: int = 0,
 ) -> Indices:
     """Indices of the spans in the order in which they are drawn, [n], or [sum of counts].
 
@@ -82,14 +88,28 @@ def draw_order(
         epoch: each is shuffled afresh.
         counts: int64 [n], how often each span is drawn; once each where None. The k-th repetition
             of a run (of those of its spans that have one) is a run of its own.
+        lane: each is shuffled by itself (see `packing.lanes`).
 
     Raises:
         PackingError: counts of another shape, or negative ones.
     """
     if counts is None:
-        return _draw(runs, open_runs, seed, epoch)
+        return _draw(runs, open_runs, seed, epoch, lane)
     spans, runs = repeat_runs(runs, counts)
-    return spans[_draw(runs, open_runs, seed, epoch)]
+    return spans[_draw(runs, open_runs, seed, epoch, lane)]
+
+
+def require_counts(counts: Int64s, runs: Indices) -> None:
+    """Check how often each span occurs.
+
+    Raises:
+        PackingError: counts of another shape than the runs', or negative ones.
+    """
+    if counts.shape != runs.shape or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise PackingError(
+            f"counts of spans are {counts.dtype} {counts.shape}, must be {runs.shape} integers of"
+            " at least 0"
+        )
 
 
 def repeat_runs(runs: Indices, counts: Int64s) -> tuple[Indices, Indices]:
@@ -106,11 +126,7 @@ def repeat_runs(runs: Indices, counts: Int64s) -> tuple[Indices, Indices]:
     Raises:
         PackingError: counts of another shape, or negative ones.
     """
-    if counts.shape != runs.shape or counts.dtype.kind not in "iu" or (counts < 0).any():
-        raise PackingError(
-            f"counts of spans are {counts.dtype} {counts.shape}, must be {runs.shape} integers of"
-            " at least 0"
-        )
+    require_counts(counts, runs)
     dtype = indices_dtype(max(len(runs), int(counts.sum())))
     rounds: list[Indices] = [np.zeros(0, dtype)]
     numbers: list[Indices] = [np.zeros(0, dtype)]
@@ -127,16 +143,16 @@ def repeat_runs(runs: Indices, counts: Int64s) -> tuple[Indices, Indices]:
     return np.concatenate(rounds), np.concatenate(numbers)
 
 
-def _draw(runs: Indices, open_runs: int, seed: int, epoch: int) -> Indices:
+def _draw(runs: Indices, open_runs: int, seed: int, *key: int) -> Indices:
     n = len(runs)
     if n == 0:
         return np.zeros(0, np.int32)
-    first = _beginnings(runs)
+    first = run_beginnings(runs)
     if len(first) == n:  # nothing is kept together
-        return permutation(n, seed, STREAM_RUNS, epoch)
+        return permutation(n, seed, STREAM_RUNS, *key)
     together = min(open_runs, len(first))
-    begin = _shuffled_beginnings(first, n, seed, epoch)
-    words = word_chunks(seed, STREAM_JITTER, epoch)
+    begin = _shuffled_beginnings(first, n, seed, *key)
+    words = word_chunks(seed, STREAM_JITTER, *key)
 
     def time(at: Int64s) -> NDArray[np.uint64]:
         run = runs[at[0] : at[-1] + 1]
@@ -147,19 +163,19 @@ def _draw(runs: Indices, open_runs: int, seed: int, epoch: int) -> Indices:
     return sorted_indices(n, time)
 
 
-def _beginnings(runs: Indices) -> Indices:
-    """The first span of each run."""
+def run_beginnings(runs: Indices) -> Indices:
+    """The first span of each run, ascending."""
     changes = np.ones(len(runs), np.bool_)
     np.not_equal(runs[1:], runs[:-1], out=changes[1:])
     return np.flatnonzero(changes).astype(indices_dtype(len(runs)), copy=False)
 
 
-def _shuffled_beginnings(first: Indices, n: int, seed: int, epoch: int) -> Indices:
+def _shuffled_beginnings(first: Indices, n: int, seed: int, *key: int) -> Indices:
     """Where each run begins when the runs follow each other in random order."""
     length = np.empty_like(first)
     np.subtract(first[1:], first[:-1], out=length[:-1])
     length[-1] = n - first[-1]
-    order = permutation(len(first), seed, STREAM_RUNS, epoch)
+    order = permutation(len(first), seed, STREAM_RUNS, *key)
     begin = np.empty_like(first)
     length_of_shuffled = length[order]
     begin[order] = np.cumsum(length_of_shuffled, dtype=first.dtype) - length_of_shuffled

@@ -47,6 +47,7 @@ def make_plan(
     look_ahead: int = 1024,
     open_runs: int | None = None,
     run_length: int | None = None,
+    lanes: int | None = None,
     balance_window_steps: int | None = None,
     cost: CostModel | None = None,
     d_model: int | None = None,
@@ -77,6 +78,7 @@ def make_plan(
         look_ahead: of shuffle-fill.
         open_runs: runs drawn from at the same time; None takes enough for the size of a step.
         run_length: windows of a run; None aligns it to the distance of key frames.
+        lanes: parts of the stream that keep to their slots; None takes as many as are worth it.
         balance_window_steps: steps among which packs of like cost are gathered; None takes as
             many as are needed.
         cost: what a pack costs to compute, measured by `headrace bench cost` (`MeasuredCost`).
@@ -103,6 +105,7 @@ def make_plan(
         look_ahead=look_ahead,
         open_runs=open_runs,
         run_length=run_length,
+        lanes=lanes,
         balance_window_steps=balance_window_steps,
         cost=_cost(cost, d_model),
         max_images=max_images,

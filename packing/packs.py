@@ -84,9 +84,10 @@ def concatenate(packings: Sequence[Packing]) -> Packing:
     """The packs of several packings, one after the other."""
     if len(packings) == 1:
         return packings[0]
-    offsets = [packings[0].offsets]
-    for packing in packings[1:]:
-        offsets.append(packing.offsets[1:] + offsets[-1][-1])
+    offsets, before = [np.zeros(1, np.int64)], 0
+    for packing in packings:
+        offsets.append(packing.offsets[1:] + before)
+        before += len(packing.items)
     return Packing(
         items=np.concatenate([packing.items for packing in packings]),
         offsets=np.concatenate(offsets),

@@ -30,6 +30,9 @@ class PlanSettings:
             (`packing.draw.enough_open_runs`); more is better shuffled, less is more local.
         run_length: windows in a row that are drawn from one run, or None to choose it from the
             distance of key frames (`packing.draw.aligned_run`).
+        lanes: parts of the stream, each of whose runs keeps to every lanes-th slot, so that a rank
+            decodes it once; a divisor of `slots_per_step`, or None to choose it
+            (`packing.lanes.choose_lanes`).
         balance_window_steps: steps among whose packs those of like cost are put together, or None
             for as many as the costs ask for (`packing.balance.enough_window_steps`).
         cost: what a pack costs to compute, by which ranks are balanced.
@@ -46,6 +49,7 @@ class PlanSettings:
     look_ahead: int = 1024
     open_runs: int | None = None
     run_length: int | None = None
+    lanes: int | None = None
     balance_window_steps: int | None = None
     cost: CostModel = DEFAULT_COST
     max_images: int | None = None
@@ -71,6 +75,11 @@ class PlanSettings:
                 continue
             if value < 1:
                 raise PlanError(f"{name} must be at least 1, is {value}")
+        if self.slots_per_step % (self.lanes or 1):
+            raise PlanError(
+                f"{self.lanes} lanes do not divide the {self.slots_per_step} slots of a step; take"
+                " a divisor, best one that the numbers of ranks divide"
+            )
         if not 0 <= self.seed < 1 << 63:
             raise PlanError(f"seed must be in [0, 2^63), is {self.seed}")
 

@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from packing.packs import Load, Packing
 from packing.seeded import Indices
 
+Filler = Callable[[Indices, Sequence[Load], int], Packing]
+"""From the order of the stream, the loads and the look-ahead to packs."""
+
 WORTH_COMPILING: Final = 1 << 18
 """Spans from which on loading, or once compiling, takes less time than it saves."""
 
@@ -43,7 +46,7 @@ def shuffle_fill(order: Indices, loads: Sequence[Load], look_ahead: int) -> Pack
     return filler(len(order))(order, loads, look_ahead)
 
 
-def filler(spans: int) -> Callable[[Indices, Sequence[Load], int], Packing]:
+def filler(spans: int) -> Filler:
     """The faster way to `shuffle_fill` so many spans, in one stream or in several."""
     if spans < WORTH_COMPILING:
         return plain_fill

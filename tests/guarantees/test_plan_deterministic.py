@@ -103,13 +103,14 @@ def test_changed_values_of_an_episode_are_another_plan(
 
 
 @pytest.mark.parametrize(
-    ("packer", "golden"),
+    ("packer", "lanes", "golden"),
     [
-        ("shuffle-fill", "034fde74c270a0eb0fcf24a515943883"),
-        ("bfd", "721d5c46c6c6e39445179e8a75c1034d"),
+        ("shuffle-fill", 1, "64fb31b38de35ce198d21c474d099dcb"),
+        ("shuffle-fill", 4, "363ff79b3761512c2f6e7da717b59cca"),
+        ("bfd", 1, "7fa7a0bd069002b6393e0b7fa1adb6b5"),
     ],
 )
-def test_the_arrangement_is_frozen(packer: str, golden: str) -> None:
+def test_the_arrangement_is_frozen(packer: str, lanes: int, golden: str) -> None:
     """Digest of a plan of 5,000 spans without a lake; it may never differ between machines."""
     n = 5000
     at = np.arange(n, dtype=np.int64)
@@ -135,6 +136,7 @@ def test_the_arrangement_is_frozen(packer: str, golden: str) -> None:
         packer="bfd" if packer == "bfd" else "shuffle-fill",
         max_images=20,
         open_runs=64,
+        lanes=lanes,
         balance_window_steps=32,
     )
     arrangement = arrange(spans, runs_of(spans, 8), settings)

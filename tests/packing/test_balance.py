@@ -74,3 +74,50 @@ def test_max_over_mean_by_hand() -> None:
     # Three ranks: slots 0 and 3, 1, 2.
     assert max_over_mean(cost, 4, 3) == pytest.approx((5 + 20) / (10 / 3 + 40 / 3))
     assert max_over_mean(np.zeros(0, np.int64), 4, 2) == 1.0
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 1000), max_size=30), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 5),
+)
+def test_lanes_keep_to_their_slots(lanes: list[list[int]], places: int, window: int) -> None:
+    cost = np.array([c for lane in lanes for c in lane], np.int64)
+    slots = places * len(lanes)
+    ordered = balance(
+        one_each(len(cost)),
+        cost,
+        slots=slots,
+        window_steps=window,
+        seed=0,
+        epoch=0,
+        lane_packs=[len(lane) for lane in lanes],
+    )
+    assert len(ordered) == -(-max(map(len, lanes)) // places) * slots
+    slot = np.repeat(np.arange(len(ordered)), ordered.sizes) % slots
+    begin = 0
+    for number, lane in enumerate(lanes):
+        own = ordered.items[slot % len(lanes) == number]
+        assert sorted(own.tolist()) == list(range(begin, begin + len(lane)))
+        begin += len(lane)
+    whole = min(map(len, lanes)) // places * slots
+    assert (ordered.sizes[:whole] == 1).all()
+
+
+def test_a_step_takes_packs_of_one_rank_by_cost_from_every_lane() -> None:
+    rng = np.random.default_rng(0)
+    cost = rng.integers(1, 1000, 8 * 64 * 4)
+    lane_packs = [len(cost) // 8] * 8
+    window = enough_window_steps(cost, 8, lane_packs)
+    ordered = balance(
+        one_each(len(cost)),
+        cost,
+        slots=8,
+        window_steps=64,
+        seed=0,
+        epoch=0,
+        lane_packs=lane_packs,
+    )
+    assert window == 64
+    assert max_over_mean(cost, 8, 8) > 1.7
+    assert max_over_mean(cost[ordered.items], 8, 8) < 1.2

@@ -58,7 +58,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         ten,
         *("--horizon", 5, "--history", 2, "--stride", 3, "--history-stride", 2, "--tail", "drop"),
         *("--seed", 3, "--packer", "bfd", "--look-ahead", 7, "--open-runs", 5, "--run-length", 4),
-        *("--balance-window-steps", 6, "--d-model", 99, "--max-images", 8),
+        *("--lanes", 2, "--balance-window-steps", 6, "--d-model", 99, "--max-images", 8),
         *("--max-action-queries", 40, "--max-spans", 6, "--layout", layout, "--extra-tokens", 2),
         *("--state", "state+action,state", "--action", "action", "--camera", "top"),
     )
@@ -79,6 +79,7 @@ def test_every_option_reaches_the_plan(ten: Lake, tmp_path: Path) -> None:
         "look_ahead": 7,
         "open_runs": 5,
         "run_length": 4,
+        "lanes": 2,
         "balance_window_steps": 6,
         "cost": {"per_token": 594, "per_square": 1, "per_image": 0, "per_span": 0, "per_pack": 0},
         "max_images": 8,

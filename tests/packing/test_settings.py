@@ -49,6 +49,7 @@ def test_what_no_offset_of_a_batch_can_count_is_refused() -> None:
         {"look_ahead": 0},
         {"open_runs": -1},
         {"run_length": 0},
+        {"lanes": 0},
         {"max_images": 0},
         {"seed": -1},
         {"packer": "worst-fit"},
@@ -63,3 +64,9 @@ def test_settings_come_back_from_json() -> None:
     cost = CostModel(per_token=7, per_square=2, per_image=3, per_pack=4)
     settings = PlanSettings(budget_tokens=128, slots_per_step=1, cost=cost)
     assert PlanSettings.from_dict(json.loads(json.dumps(asdict(settings)))) == settings
+
+
+def test_lanes_must_divide_the_slots() -> None:
+    with pytest.raises(PlanError, match="3 lanes do not divide the 8 slots of a step"):
+        PlanSettings(budget_tokens=128, slots_per_step=8, lanes=3)
+    assert PlanSettings(budget_tokens=128, slots_per_step=8, lanes=4).lanes == 4
