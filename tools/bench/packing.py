@@ -94,16 +94,16 @@ def full_cases() -> list[Case]:
     contenders one after the other in each round.
     """
     cases = []
+    others = (*PEERS, TREE)
     for n in (100_000, COMPARED, 10_000_000):
         for budget, k in ((b, k) for b in BUDGETS for k in TOKENS_PER_STEP):
             compared = (budget, k) == (8192, 4)
-            able = [name for name in PEERS if n <= _MOST[name]] if compared or n == 100_000 else []
-            able += [TREE] if n <= _MOST[TREE] else []
-            round_ = [
+            asked = others if compared or n == 100_000 else ("next-fit",) if n == COMPARED else ()
+            able = [name for name in asked if n <= _MOST[name]]
+            cases += [
                 Case(contender=name, n=n, budget=budget, tokens_per_step=k)
-                for name in (*OURS, *dict.fromkeys((*able, "next-fit")))
-            ]
-            cases += round_ * (3 if compared and n <= COMPARED else 1)
+                for name in (*OURS, *able)
+            ] * (3 if compared and n <= COMPARED else 1)
     cases += [
         Case(contender="shuffle-fill", n=HUNDRED_MILLION, budget=b, tokens_per_step=k)
         for b in BUDGETS
@@ -216,7 +216,8 @@ def _notes(num_windows: int, episodes: int) -> tuple[str, ...]:
         (
             f"windows: {num_windows:,} of {episodes:,} episodes (lognormal, about 200 steps), two"
             " cameras, key frames every 8 to 10 steps, 32 windows per pack; q1 and q16 are the"
-            " least of the plans that the planner would choose; frames decoded and kept follow"
-            " the loader's rule, without its memory limit; GB: both cameras, 640x480 4:2:0"
+            " least of the plans that the planner would choose; frames decoded and kept follow the"
+            " loader's rule, but for its limit: it keeps a quarter of its buffer_bytes at most;"
+            " GB kept: of one rank, both cameras, 640x480 4:2:0"
         ),
     )
