@@ -101,6 +101,7 @@ def assemble(
         "dataset_ids": padded(rows.dataset[row.episode], shape.segments, np.int32),
         "stats_ids": padded(spec, shape.segments, np.int32),
         "span_ids": padded(row.span_id, shape.segments, np.int64),
+        "occurrence_ids": padded(row.occurrence, shape.segments, np.int32),
         "episode_ids": padded(row.episode, shape.segments, np.int64),
         "step_index": padded(row.action_start, shape.segments, np.int32),
         "sample_weights": (np.arange(shape.segments) < num_spans).astype(np.float32),

@@ -98,6 +98,9 @@ class PackedBatch(Generic[A]):
         embodiment_ids, dataset_ids, stats_ids: indices into the plan header's `embodiments`,
             `datasets` and `specs` (statistics are per spec); -1 past num_spans.
         span_ids, episode_ids: the plan's span ids and indices of its episodes; -1 past num_spans.
+        occurrence_ids: how often each span has occurred in its epoch before (0, or more where a
+            mixture repeats it): with `epoch` and `span_ids` the name of one planned occurrence; -1
+            past num_spans.
         step_index: step of the episode at which the span's action chunk starts; -1 likewise.
         sample_weights: weight of each span in the loss; 0 past num_spans.
         num_spans: spans in this batch.
@@ -138,6 +141,7 @@ class PackedBatch(Generic[A]):
     dataset_ids: Annotated[A, Axes("int32", "N")]
     stats_ids: Annotated[A, Axes("int32", "N")]
     span_ids: Annotated[A, Axes("int64", "N")]
+    occurrence_ids: Annotated[A, Axes("int32", "N")]
     episode_ids: Annotated[A, Axes("int64", "N")]
     step_index: Annotated[A, Axes("int32", "N")]
     sample_weights: Annotated[A, Axes("float32", "N")]

@@ -17,6 +17,7 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
 _SPAN_COLUMNS: Final = (
+    "occurrence",
     "episode",
     "start",
     "stop",
@@ -40,6 +41,7 @@ class PackRow:
     pack: int
     epoch: int
     span_id: Int64s
+    occurrence: Int32s
     episode: Int32s
     start: Int32s
     stop: Int32s

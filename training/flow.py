@@ -1,7 +1,8 @@
 """Flow matching: noise and time of every planned span, from a counter and not from a stream.
 
-The draw of a span is a pure function of (plan hash, epoch, span id): the loss does not depend on
-how spans are packed, on the number of ranks, or on where a run was resumed.
+The draw of a span is a pure function of (plan hash, epoch, span id, occurrence in the epoch): the
+loss does not depend on how spans are packed, on the number of ranks, or on where a run was resumed,
+and a span that a mixture repeats meets other noise each time.
 
 Convention of pi0 (arXiv:2410.24164, section IV): time 0 is noise, time 1 is data;
 x_t = t * action + (1 - t) * noise; the network predicts the velocity, action - noise.
@@ -38,6 +39,7 @@ class FlowDraws:
 
 def draw_flow(
     span_ids: Tensor,
+    occurrence_ids: Tensor,
     query_spans: Tensor,
     query_positions: Tensor,
     *,
@@ -50,6 +52,7 @@ def draw_flow(
 
     Args:
         span_ids: [N] int64.
+        occurrence_ids: [N] int32, how often each span has occurred in the epoch before.
         query_spans: [Q] int64, row in [N] of each action query.
         query_positions: [Q] int64, place of each query in its span's chunk.
         action_dim: Da.
@@ -60,7 +63,9 @@ def draw_flow(
     """
     digest = hashlib.sha256(f"{plan_hash}:{epoch}".encode()).digest()
     key = int.from_bytes(digest[:8], "little", signed=True)
-    span_keys = _mix(_mix(span_ids * _GOLDEN) ^ key)
+    first = _mix(_mix(span_ids * _GOLDEN) ^ key)
+    again = _mix(first ^ _mix(occurrence_ids.long() * _GOLDEN))
+    span_keys = torch.where(occurrence_ids > 0, again, first)
     uniform = _uniform(span_keys ^ _TIME_STREAM)
     # Beta(a, 1) has the distribution function x**a, so its inverse is a root.
     time = uniform if time_sampling == "uniform" else 1.0 - uniform ** (1.0 / 1.5)

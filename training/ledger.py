@@ -17,12 +17,16 @@ from training.errors import TrainingError
 
 @dataclass(frozen=True, kw_only=True)
 class Consumed:
-    """One pack that contributed to the weights."""
+    """One pack that contributed to the weights.
+
+    `occurrences` holds for each span how often it occurred in the epoch before.
+    """
 
     step: int
     slot: int
     epoch: int
     span_ids: tuple[int, ...]
+    occurrences: tuple[int, ...]
 
 
 class Ledger:
@@ -105,4 +109,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _consumed(line: dict[str, Any]) -> Consumed:
-    return Consumed(**{**line, "span_ids": tuple(line["span_ids"])})
+    lists = {name: tuple(line[name]) for name in ("span_ids", "occurrences")}
+    return Consumed(**{**line, **lists})

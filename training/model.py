@@ -100,9 +100,10 @@ class PolicyModel(nn.Module):
         )
 
     def draws(self, batch: PackedBatch[Tensor], query_spans: Tensor) -> FlowDraws:
-        """Noise and time of a batch, a function of plan, epoch and span ids only."""
+        """Noise and time of a batch, a function of plan, epoch, span ids and occurrences only."""
         return draw_flow(
             batch.span_ids,
+            batch.occurrence_ids,
             query_spans,
             batch.action_position_ids,
             action_dim=self.spec.action_dim,

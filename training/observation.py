@@ -112,6 +112,7 @@ def observation_batch(
         dataset_ids=one(-1),
         stats_ids=one(stats_id),
         span_ids=one(seed, torch.int64),
+        occurrence_ids=one(0),
         episode_ids=one(-1, torch.int64),
         step_index=one(-1),
         sample_weights=torch.ones(1),

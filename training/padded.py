@@ -109,8 +109,8 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PackedBatch[Tenso
         **{
             name: getattr(batch, name)[first:stop]
             for name in (
-                "embodiment_ids", "dataset_ids", "stats_ids", "span_ids", "episode_ids",
-                "step_index", "sample_weights",
+                "embodiment_ids", "dataset_ids", "stats_ids", "span_ids", "occurrence_ids",
+                "episode_ids", "step_index", "sample_weights",
             )
         },
         max_seqlen=tokens,

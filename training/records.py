@@ -71,6 +71,7 @@ class Records:
                 slot=pack.slot,
                 epoch=pack.epoch,
                 span_ids=tuple(pack.span_ids[: pack.num_spans].tolist()),
+                occurrences=tuple(pack.occurrence_ids[: pack.num_spans].tolist()),
             )
             for pack in packs
             if pack.num_spans

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from lake import Lake
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.loader import scenes
@@ -28,14 +30,15 @@ _REPOSITORY = Path(__file__).parents[2]
 _RANK = """
 import json, sys
 from loader import PackLoader
-uri, rank, world_size, process, state = sys.argv[1:]
-loader = PackLoader(uri, "mix", int(rank), int(world_size), process=process, framework="numpy",
+uri, plan, rank, world_size, process, state = sys.argv[1:]
+loader = PackLoader(uri, plan, int(rank), int(world_size), process=process, framework="numpy",
                     buffer_bytes=1 << 20)
 if state != "null":
     loader.load_state_dict(json.loads(state))
 consumed = []
 for batch in loader:
-    consumed += [[batch.epoch, int(s)] for s in batch.span_ids[: batch.num_spans]]
+    spans, times = batch.span_ids[: batch.num_spans], batch.occurrence_ids[: batch.num_spans]
+    consumed += [[batch.epoch, int(s), int(k)] for s, k in zip(spans, times, strict=True)]
     if loader.next_step == batch.step + 1:
         print(json.dumps([batch.step, consumed, loader.state_dict()]), flush=True)
         consumed = []
@@ -47,14 +50,14 @@ class Job:
     """All ranks of one life of a job."""
 
     def __init__(
-        self, stack: ExitStack, lake: Lake, world_size: int, process: str, state: Any
+        self, stack: ExitStack, lake: Lake, plan: str, world_size: int, process: str, state: Any
     ) -> None:
         self.ranks = [
             stack.enter_context(
                 subprocess.Popen(
                     [
                         *(sys.executable, "-c", _RANK, lake.uri),
-                        *(str(rank), str(world_size), process, json.dumps(state)),
+                        *(plan, str(rank), str(world_size), process, json.dumps(state)),
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -66,7 +69,7 @@ class Job:
         ]
 
     def report(self, rank: int) -> list[Any]:
-        """The next report of a rank: step, consumed (epoch, span id), state."""
+        """The next report of a rank: step, consumed (epoch, span id, occurrence), state."""
         stdout = self.ranks[rank].stdout
         assert stdout
         report: list[Any] = json.loads(stdout.readline())
@@ -90,27 +93,45 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return scenes.scene_lake(Path(tmp_path_factory.mktemp("once")))
 
 
+# Equal shares of all episodes repeat spans of the short ones and omit spans of the long ones.
+_MIXTURES: Mapping[str, Mixture | None] = {
+    "plain": None,
+    "mixed": Mixture(per="episode"),
+}
+
+
 @pytest.fixture(scope="module")
-def plan(lake: Lake) -> Plan:
-    made = scenes.scene_plan(lake, slots_per_step=3, budget_tokens=384)
-    save_plan(lake, made, "mix")
+def plans(lake: Lake) -> dict[str, Plan]:
+    made = {
+        name: scenes.scene_plan(lake, slots_per_step=3, budget_tokens=384, mixture=mixture)
+        for name, mixture in _MIXTURES.items()
+    }
+    for name, plan in made.items():
+        save_plan(lake, plan, name)
     return made
 
 
 @pytest.mark.parametrize(
-    ("process", "worlds", "seed"),
+    ("name", "process", "worlds", "seed"),
     [
-        ("child", (1, 1, 1, 1), 0),
-        ("child", (2, 3, 1, 2), 1),
-        ("inline", (3, 1, 2, 3, 2), 2),
+        ("plain", "child", (1, 1, 1, 1), 0),
+        ("plain", "child", (2, 3, 1, 2), 1),
+        ("plain", "inline", (3, 1, 2, 3, 2), 2),
+        ("mixed", "inline", (2, 3, 1, 2), 3),
     ],
 )
 def test_each_planned_occurrence_is_consumed_once(
-    lake: Lake, plan: Plan, process: str, worlds: tuple[int, ...], seed: int
+    lake: Lake,
+    plans: dict[str, Plan],
+    name: str,
+    process: str,
+    worlds: tuple[int, ...],
+    seed: int,
 ) -> None:
+    plan = plans[name]
     chance = random.Random(seed)
     state: Any = None
-    surviving: dict[int, list[tuple[int, int]]] = {}
+    surviving: dict[int, list[tuple[int, int, int]]] = {}
     lost = 0
     for life, world_size in enumerate(worlds):
         left = plan.num_steps - len(surviving)
@@ -118,7 +139,7 @@ def test_each_planned_occurrence_is_consumed_once(
         allowed = chance.randrange(0, max(1, left * world_size * 2 // 3))
         last_life = life == len(worlds) - 1
         with ExitStack() as stack:
-            job = Job(stack, lake, world_size, process, state)
+            job = Job(stack, lake, name, world_size, process, state)
             seen = 0
             while len(surviving) < plan.num_steps and (last_life or seen < allowed):
                 reports = []
@@ -136,22 +157,24 @@ def test_each_planned_occurrence_is_consumed_once(
                 assert states == [states[0]] * world_size
                 state = states[0]
                 surviving[steps[0]] = [
-                    (epoch, span) for report in reports for epoch, span in report[1]
+                    (epoch, span, time) for report in reports for epoch, span, time in report[1]
                 ]
                 job.go_on()
             job.kill()
     planned = Counter(
-        (epoch, span)
-        for epoch, spans in zip(
-            plan.packs["epoch"].to_pylist(), plan.packs["span_id"].to_pylist(), strict=True
-        )
-        for span in spans
+        (row["epoch"], span, time)
+        for row in plan.packs.to_pylist()
+        for span, time in zip(row["span_id"], row["occurrence"], strict=True)
     )
     assert Counter(item for step in surviving.values() for item in step) == planned
     assert set(planned.values()) == {1}
-    assert len(planned) == plan.header.num_spans * plan.header.epochs
+    repeats = any(time for _, _, time in planned)
+    everything = {(epoch, span) for epoch, span, _ in planned}
+    mixed = name == "mixed"
+    assert repeats == mixed
+    assert (len(everything) < plan.header.num_spans * plan.header.epochs) == mixed
     by_step: dict[int, set[int]] = {}
     for step, _, spans in scenes.planned_spans(plan):
         by_step.setdefault(step, set()).update(spans)
-    assert {step: {span for _, span in items} for step, items in surviving.items()} == by_step
+    assert {step: {span for _, span, _ in items} for step, items in surviving.items()} == by_step
     assert lost  # some of what was consumed did not survive

@@ -76,14 +76,24 @@ def launch(
         assert ("RankLostError" in log.read_text()) == (kill is not None)
 
 
-def consumed(out: Path) -> list[tuple[int, int, int, tuple[int, ...]]]:
-    return [(p.step, p.slot, p.epoch, p.span_ids) for p in surviving_trajectory(out / "ledger")]
+Pack = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
 
 
-def planned_spans(plan: Plan) -> list[tuple[int, int, int, tuple[int, ...]]]:
-    columns = plan.packs.select(["step", "slot", "epoch", "span_id"]).to_pydict()
+def consumed(out: Path) -> list[Pack]:
+    return [
+        (p.step, p.slot, p.epoch, p.span_ids, p.occurrences)
+        for p in surviving_trajectory(out / "ledger")
+    ]
+
+
+def planned_spans(plan: Plan) -> list[Pack]:
+    columns = plan.packs.select(["step", "slot", "epoch", "span_id", "occurrence"]).to_pydict()
     rows = zip(*columns.values(), strict=True)
-    return [(step, slot, epoch, tuple(ids)) for step, slot, epoch, ids in rows if ids]
+    return [
+        (step, slot, epoch, tuple(ids), tuple(times))
+        for step, slot, epoch, ids, times in rows
+        if ids
+    ]
 
 
 def digest(out: Path) -> str:

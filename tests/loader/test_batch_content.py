@@ -15,6 +15,7 @@ from lake import Episode, Lake
 from lake.read import read_episode
 from loader import Modality, PackLoader
 from loader.batch import NumpyBatch
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.trajectory_spans import TrajectorySpans
 from packing.window_spans import WindowSpans
@@ -23,17 +24,23 @@ from tests.loader.scenes import scene_plan
 Span = dict[str, Any]
 
 
+# So many tokens that spans meet themselves in a pack.
+REPEATS = Mixture(epoch_tokens=20_000)
+
+
 @pytest.fixture(
     scope="module",
     params=[
-        WindowSpans(horizon=5, history=2, history_stride=3),
-        WindowSpans(horizon=3, stride=2),
-        TrajectorySpans(observe_every=2, max_steps=11),
+        (WindowSpans(horizon=5, history=2, history_stride=3), None),
+        (WindowSpans(horizon=3, stride=2), None),
+        (TrajectorySpans(observe_every=2, max_steps=11), None),
+        (WindowSpans(horizon=5, history=2, history_stride=3), REPEATS),
     ],
-    ids=["history", "stride", "trajectory"],
+    ids=["history", "stride", "trajectory", "repeats"],
 )
 def planned(request: pytest.FixtureRequest, scene: Lake) -> Plan:
-    return scene_plan(scene, spans=request.param, epochs=1)
+    spans, mixture = request.param
+    return scene_plan(scene, spans=spans, mixture=mixture, epochs=1)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +84,11 @@ def decoded(episode: Episode, camera: str) -> list[NDArray[np.uint8]]:
     return [picture.transpose(2, 0, 1) for picture in pictures]
 
 
+def test_a_span_meets_itself_in_a_pack(planned: Plan, batches: list[NumpyBatch]) -> None:
+    met = [len(set(b.span_ids[: b.num_spans].tolist())) < b.num_spans for b in batches]
+    assert any(met) == (planned.header.mixture is not None)
+
+
 def test_every_row_of_the_plan_comes_once_in_order(
     planned: Plan, batches: list[NumpyBatch]
 ) -> None:
@@ -89,6 +101,8 @@ def test_every_row_of_the_plan_comes_once_in_order(
         assert batch.num_spans == len(spans)
         assert batch.span_ids[: len(spans)].tolist() == [s["span_id"] for s in spans]
         assert (batch.span_ids[len(spans) :] == -1).all()
+        assert batch.occurrence_ids[: len(spans)].tolist() == [s["occurrence"] for s in spans]
+        assert (batch.occurrence_ids[len(spans) :] == -1).all()
         assert batch.episode_ids[: len(spans)].tolist() == [s["episode"] for s in spans]
         assert batch.step_index[: len(spans)].tolist() == [s["action_start"] for s in spans]
         assert batch.sample_weights.tolist() == [1.0] * len(spans) + [0.0] * (

@@ -186,6 +186,7 @@ def pack(
         dataset_ids=rows([0] * len(spans), torch.int32),
         stats_ids=rows(kinds, torch.int32),
         span_ids=rows([span.span_id for span in spans], torch.int64),
+        occurrence_ids=rows([0] * len(spans), torch.int32),
         episode_ids=rows([0] * len(spans), torch.int64),
         step_index=rows([0] * len(spans), torch.int32),
         sample_weights=(torch.arange(segments) < len(spans)).to(torch.float32),

@@ -12,9 +12,11 @@ def draw(
     plan: str = "plan",
     epoch: int = 0,
     sampling: str = "beta",
+    occurrence: int = 0,
 ) -> FlowDraws:
     return draw_flow(
         torch.tensor(span_ids),
+        torch.full((len(span_ids),), occurrence, dtype=torch.int32),
         torch.arange(len(span_ids)).repeat_interleave(chunk),
         torch.arange(chunk).repeat(len(span_ids)),
         action_dim=dim,
@@ -32,11 +34,49 @@ def test_a_span_draws_the_same_wherever_it_stands() -> None:
         assert torch.equal(alone.time, together.time[row : row + 1])
 
 
-@pytest.mark.parametrize("change", [{"plan": "another"}, {"epoch": 1}])
-def test_plan_and_epoch_change_every_draw(change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"plan": "another"}, {"epoch": 1}, {"occurrence": 1}, {"occurrence": 2}]
+)
+def test_plan_epoch_and_occurrence_change_every_draw(change: dict[str, object]) -> None:
     one, other = draw(list(range(50))), draw(list(range(50)), **change)  # type: ignore[arg-type]
     assert bool((one.noise != other.noise).all())
     assert bool((one.time != other.time).all())
+
+
+def test_occurrences_of_a_span_are_unrelated() -> None:
+    spans = list(range(4000))
+    drawn = [draw(spans, chunk=4, dim=2, occurrence=number) for number in range(4)]
+    noise = torch.corrcoef(torch.stack([d.noise.flatten() for d in drawn]).double())
+    time = torch.corrcoef(torch.stack([d.time for d in drawn]).double())
+    assert float((noise - torch.eye(4)).abs().max()) < 0.03
+    assert float((time - torch.eye(4)).abs().max()) < 0.06
+    assert float(drawn[1].noise.std()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_each_row_has_its_own_occurrence() -> None:
+    together = draw_flow(
+        torch.tensor([5, 5, 5]),
+        torch.tensor([0, 2, 1], dtype=torch.int32),
+        torch.arange(3),
+        torch.zeros(3, dtype=torch.int64),
+        action_dim=8,
+        plan_hash="plan",
+        epoch=0,
+    )
+    for row, occurrence in enumerate((0, 2, 1)):
+        alone = draw([5], chunk=1, occurrence=occurrence)
+        assert torch.equal(alone.noise[0], together.noise[row])
+        assert torch.equal(alone.time[0], together.time[row])
+
+
+def test_the_first_occurrence_draws_what_plans_without_repeats_always_drew() -> None:
+    first = draw([0, 7, 2**40], chunk=1, dim=1, plan="0123", epoch=3)
+    assert first.noise.flatten().tolist() == pytest.approx(
+        [0.6231139302253723, 1.517045021057129, -0.43773379921913147], rel=1e-6
+    )
+    assert first.time.tolist() == pytest.approx(
+        [0.9051010608673096, 0.008289734832942486, 0.6792099475860596], rel=1e-6
+    )
 
 
 def test_noise_is_standard_normal_and_uncorrelated() -> None:

@@ -8,7 +8,10 @@ from training.ledger import Consumed, Ledger, next_attempt, surviving_trajectory
 
 def packs(step: int, slots: range, tag: int = 0) -> list[Consumed]:
     return [
-        Consumed(step=step, slot=slot, epoch=0, span_ids=(100 * step + slot, tag)) for slot in slots
+        Consumed(
+            step=step, slot=slot, epoch=0, span_ids=(100 * step + slot, tag), occurrences=(0, tag)
+        )
+        for slot in slots
     ]
 
 
