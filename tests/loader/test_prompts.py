@@ -14,16 +14,18 @@ from lake.read import read_episode
 from loader import Modality, PackLoader
 from loader.batch import NumpyBatch
 from loader.errors import LoaderError
+from loader.materialize import materialize
 from packing.errors import PlanError
 from packing.known_layouts import KNOWN_LAYOUTS
 from packing.layout import TokenLayout
 from packing.plan import Plan
+from packing.plan_store import save_plan
 from packing.state_text import StateText
 from packing.tokenizer import Tokenizer, find_tokenizer
 from packing.trajectory_spans import TrajectorySpans
 from packing.verify import verify_plan
 from packing.window_spans import WindowSpans
-from tests.loader.scenes import scene_plan
+from tests.loader.scenes import digest, scene_lake, scene_plan
 from tests.packing.small_tokenizers import EAGLE_TOKENS, gemma_like, qwen_like, write
 
 FILES: dict[str, tuple[str, str | bytes]] = {
@@ -255,6 +257,26 @@ def test_workers_and_ranks_write_the_same_states(scene: Lake, written: Plan) -> 
         for step, slot, tokens in ids(rank=rank, world_size=2):
             if (step, slot) in alone:
                 assert tokens.tolist() == alone[step, slot].tolist()
+
+
+def test_materialised_packs_write_the_same_states(tmp_path: Path) -> None:
+    lake = scene_lake(tmp_path)
+    plan = scene_plan(
+        lake,
+        spans=WindowSpans(horizon=5, history=2, history_stride=3),
+        layout=layout_of("pi0.5"),
+        tokenizer=write(tmp_path, *FILES["pi0.5"]),
+        budget_tokens=384,
+        epochs=1,
+    )
+    save_plan(lake, plan)
+    materialize(lake, plan, workers=0)
+
+    def digests(**options: Any) -> list[str]:
+        with PackLoader(lake, plan, process="inline", framework="numpy", **options) as loader:
+            return [digest(batch) for batch in loader]
+
+    assert digests(materialized=True) == digests()
 
 
 def test_a_named_layout_in_memory(scene: Lake, tmp_path: Path) -> None:
