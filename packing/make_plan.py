@@ -28,6 +28,7 @@ from packing.plan_header import PlanHeader, PlanSegment
 from packing.settings import Packer, PlanSettings
 from packing.span_makers import describe_spans
 from packing.spans import Int64s, SpanLimits, SpanMaker, Spans, SpanSet
+from packing.storage.model import with_storage
 from packing.tokenizer import Tokenizer
 from packing.window_spans import WindowSpans
 
@@ -218,7 +219,7 @@ def make_plan_with(
         stats=_stats(pinned, source),
         segments=(segment,),
     )
-    return Plan(
+    plan = Plan(
         header=header,
         packs=pack_table(made.spans, arrangement, settings.slots_per_step),
         episodes=list_masked_states(source.table, source.steps, made.masked),
@@ -226,6 +227,7 @@ def make_plan_with(
         texts=source.texts,
         selection=chosen.selection,
     ).sealed()
+    return with_storage(pinned, plan)
 
 
 def _require_one_state(spans: SpanMaker, layout: TokenLayout) -> None:

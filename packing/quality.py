@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
+from packing.storage.use import StorageUse
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanQuality:
@@ -29,6 +31,8 @@ class PlanQuality:
             read, less where spans of a step share an episode.
         run_steps: steps from the first to the last use of a run, for 90 % of the runs: how long a
             loader keeps frames to decode a run once.
+        storage: requests, bytes, decoding and memory of a rank, for some world sizes (see
+            `packing.storage.model`).
     """
 
     padding: float
@@ -42,6 +46,7 @@ class PlanQuality:
     images_over_padded: float
     reads_per_span: float
     run_steps: int
+    storage: tuple[StorageUse, ...] = ()
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
@@ -51,5 +56,6 @@ class PlanQuality:
                 **raw,
                 "max_over_mean": {int(k): v for k, v in raw["max_over_mean"].items()},
                 "shuffle": {int(k): v for k, v in raw["shuffle"].items()},
+                "storage": tuple(StorageUse.from_dict(use) for use in raw.get("storage", ())),
             }
         )

@@ -1,0 +1,128 @@
+"""What a rank reads, decodes and keeps in memory, modelled from the plan as the loader does it.
+
+The loader (`loader.fetch`, `loader.reuse`) takes packs in windows of 8. It knows the packs of the
+look-ahead, reads signals and packet indexes of episodes it does not hold, a block of 8 packs at a
+time, and the packets of a window in one call. A group of pictures is decoded from its key frame up
+to the last frame that any known pack shows; frames that coming packs show are kept. All of that
+follows from the plan, so it is replayed here in arrays, over every step or a seeded sample of them.
+
+Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage_facts`),
+the phase of groups in episodes cut from longer videos, steps without a frame (taken as shown), and
+the least-recently-used cache of episodes (by its mean footprint: Xiang et al., HOTL, ASPLOS 2013).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from lake.store import Lake
+from packing.errors import PlanError
+from packing.plan import Plan
+from packing.storage.episodes import read_episodes
+from packing.storage.facts import StorageFacts, read_storage_facts
+from packing.storage.packs import MOST_LOOK_AHEAD_PACKS, WINDOW_PACKS, choose_packs
+from packing.storage.use import StorageUse
+from packing.storage.video import decode_groups, read_packets, shown_pictures
+
+MOST_LOOK_AHEAD_PICTURES: Final = 1 << 14
+BUFFER_BYTES: Final = 1 << 30
+MOST_PICTURES: Final = 1_000_000
+_MOST_ROUNDS: Final = 6
+
+
+def model_storage(
+    plan: Plan,
+    facts: StorageFacts,
+    world_size: int,
+    *,
+    num_workers: int = 1,
+    buffer_bytes: int = BUFFER_BYTES,
+    most_pictures: int = MOST_PICTURES,
+) -> StorageUse:
+    """Replay a plan.
+
+    Args:
+        plan: the plan.
+        facts: of its episodes.
+        world_size: ranks, at most the plan's slots.
+        num_workers: decode processes of a rank, as `loader.PackLoader` takes them.
+        buffer_bytes: memory of a rank, likewise.
+        most_pictures: where the plan shows more, a sample of its ranks and steps that shows about
+            as many is replayed.
+
+    Raises:
+        PlanError: more ranks than slots.
+    """
+    slots = plan.header.slots_per_step
+    if not 1 <= world_size <= slots:
+        raise PlanError(
+            f"world size {world_size}: the plan's steps have {slots} slots, so 1 to {slots} ranks"
+        )
+    packs = choose_packs(plan, world_size, num_workers, most_pictures)
+    shown = shown_pictures(plan, facts, packs)
+    eighth = buffer_bytes // num_workers // 8
+    loads, held_packs = read_episodes(plan, facts, packs, eighth)
+    per_pack = max(len(shown.pack) / len(packs.row), 1e-9)
+    ahead = min(
+        max(plan.header.run_steps * packs.per_step, WINDOW_PACKS),
+        MOST_LOOK_AHEAD_PACKS,
+        _whole_windows(MOST_LOOK_AHEAD_PICTURES / per_pack) + WINDOW_PACKS,
+        held_packs,
+    )
+    window_packs, keep_share = WINDOW_PACKS, np.ones(len(packs.row))
+    for _ in range(_MOST_ROUNDS):
+        decoding = decode_groups(
+            shown, facts, packs, ahead=ahead, window_packs=window_packs, keep_share=keep_share
+        )
+        # What does not fit is not kept, and decoded again; a window ends early when its packets
+        # fill their memory.
+        kept = decoding.kept_bytes / (2 * eighth)
+        packets = decoding.size.sum() / len(packs.row) * window_packs / eighth
+        if kept.max() <= 1 and (packets <= 1 or window_packs == 1):
+            break
+        keep_share = np.clip(keep_share / np.maximum(kept, 0.1), 0.0, 1.0)
+        if packets > 1:
+            window_packs = max(1, int(window_packs / packets))
+    count = len(packs.row)
+    fits = min(1.0, 1.0 / max(float(kept.max()), 1e-9))
+    reads = loads + read_packets(decoding, facts, packs, window_packs)
+    return StorageUse(
+        world_size=world_size,
+        rank_steps=packs.num_measured,
+        calls=packs.spread(reads.calls),
+        requests=packs.spread(reads.requests),
+        read_bytes=packs.spread(reads.read_bytes),
+        video_bytes=packs.spread(np.bincount(decoding.pack, decoding.size, count)).mean,
+        pictures=packs.spread(np.bincount(shown.pack, minlength=count)).mean,
+        fresh_pictures=packs.spread(np.bincount(decoding.pack, decoding.wanted, count)).mean,
+        decoded_frames=packs.spread(np.bincount(decoding.pack, decoding.frames, count)).mean,
+        kept_frames=int(decoding.kept_frames.max() * fits),
+        kept_bytes=int(decoding.kept_bytes.max() * fits),
+        look_ahead_packs=ahead,
+    )
+
+
+def with_storage(lake: Lake, plan: Plan, world_sizes: Iterable[int] | None = None) -> Plan:
+    """The plan with these figures in the quality of its newest segment; its hash stays.
+
+    Args:
+        lake: that the plan was made from.
+        plan: the plan.
+        world_sizes: None for 1 and the number of slots.
+
+    Raises:
+        PlanError: episodes are gone, or a world size is none of the plan's.
+        LakeError: the lake cannot be read.
+    """
+    header = plan.header
+    facts = read_storage_facts(lake, header, plan.episodes)
+    sizes = sorted({1, header.slots_per_step}) if world_sizes is None else world_sizes
+    storage = tuple(model_storage(plan, facts, size) for size in sizes)
+    newest = replace(header.newest, quality=replace(header.quality, storage=storage))
+    return replace(plan, header=replace(header, segments=(*header.segments[:-1], newest)))
+
+
+def _whole_windows(packs: float) -> int:
+    return int(packs // WINDOW_PACKS) * WINDOW_PACKS
