@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packing.arrange import Arrangement, arrange
+from packing.balance import max_over_mean, pack_costs
 from packing.bounds import certify
 from packing.errors import PackingError
 from packing.packs import loads_of
 from packing.settings import PlanSettings
-from tests.packing.synthetic import spans_of_lengths
+from tests.packing.synthetic import lognormal_lengths, spans_of_lengths
 
 BUDGET = 128
 
@@ -24,7 +25,10 @@ def settings(**changes: Any) -> PlanSettings:
 
 def occurrences(arranged: Arrangement, epoch: int, spans: int) -> list[int]:
     of_item = np.repeat(arranged.epoch, arranged.packing.sizes)
-    return np.bincount(arranged.packing.items[of_item == epoch], minlength=spans).tolist()
+    counts: list[int] = np.bincount(
+        arranged.packing.items[of_item == epoch], minlength=spans
+    ).tolist()
+    return counts
 
 
 @given(
@@ -71,3 +75,16 @@ def test_certificate_is_of_the_epoch_worst_against_its_own_bound() -> None:
     # Nine packs of one span each are optimal; five spans of 43 fill three packs, 215 tokens two.
     assert arranged.certificate == certify(loads_of(spans, settings()), 3, table[1])
     assert (arranged.certificate.packs, arranged.certificate.bound) == (3, 2)
+
+
+@pytest.mark.parametrize(("slots", "worst"), [(8, 1.05), (64, 1.05), (512, 1.08)])
+@pytest.mark.parametrize(("step", "count"), [(1, 250_000), (4, 100_000), (16, 50_000)])
+def test_ranks_are_balanced_on_lengths_of_episodes(
+    step: int, count: int, slots: int, worst: float
+) -> None:
+    spans = spans_of_lengths(lognormal_lengths(count, step=step))
+    chosen = PlanSettings(budget_tokens=8192, slots_per_step=slots)
+    arranged = arrange(spans, np.arange(len(spans)), chosen)
+    cost = pack_costs(arranged.packing, spans, chosen.cost)
+    whole = len(cost) // slots * slots - slots
+    assert max_over_mean(cost[:whole], slots, slots) <= worst
