@@ -9,6 +9,7 @@ from lake import EpisodeWriter, Lake
 from lake.read import read_episode
 from loader import PackLoader
 from loader.batch import NumpyBatch
+from packing.errors import PlanError
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
@@ -128,3 +129,9 @@ def test_padded_layout_tells_masked_states_and_missing_actions(gappy: Lake) -> N
     for batch in batches:
         out = batch.padded(max_text=99, num_cameras=2, horizon=4, dim=7)
         assert out.action_is_pad.ravel().tolist() == (batch.action_loss_weights == 0).tolist()
+
+
+def test_episodes_too_short_for_any_window_are_an_error_that_says_why(gappy: Lake) -> None:
+    refused = r"refused: window-touches-invalid-state 4, window-without-full-horizon 11"
+    with pytest.raises(PlanError, match=rf"no span can be made of the 2 .* \({refused}\)"):
+        load(gappy, WindowSpans(horizon=99, tail="drop"))
