@@ -182,7 +182,7 @@ def test_texts_longer_than_the_models_padding_are_told(ten: Lake, tmp_path: Path
     result = run("pack", ten.uri, *options, "--budget-tokens", 256)
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
-    assert "texts have up to" in said
+    assert "spans can have up to 8 text tokens" in said
     assert "pads to 7 and cuts what is longer; this plan cuts nothing" in said
 
 

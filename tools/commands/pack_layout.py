@@ -27,21 +27,18 @@ def chosen_layout(name: str, tokens: Mapping[str, int | None]) -> "TokenLayout":
 
 def long_texts_note(plan: "Plan") -> str | None:
     """What to know where texts are longer than the model's own padding has room for."""
-    import numpy as np
-    import pyarrow.compute as pc
+    from packing.padded_rows import text_tokens
+    from packing.planned_spans import source_spans
 
-    header = plan.header
-    room = header.layout.padded.text_tokens
+    layout = plan.header.layout
+    room = layout.padded.text_tokens
     if room is None:
         return None
-    state = header.prompt_ids.most_state_text([spec.state_size for spec in header.specs])
-    longest = int(np.max(state, initial=0))
-    lengths = pc.list_value_length(plan.texts["token_ids"]).to_numpy() + longest
+    lengths = text_tokens(source_spans(plan), layout)
     over = int((lengths > room).sum())
     if not over:
         return None
     return (
-        f"{over} of {len(lengths)} texts have up to {int(lengths.max())} tokens:"
-        f" {header.layout.name} by itself pads to {room} and cuts what is longer; this plan cuts"
-        " nothing"
+        f"{over} of {len(lengths)} spans can have up to {int(lengths.max())} text tokens:"
+        f" {layout.name} by itself pads to {room} and cuts what is longer; this plan cuts nothing"
     )

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from packing.audit import SourceShare
+from packing.layout import TokenLayout
 from packing.mixture import PlannedMixture
 from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
@@ -151,7 +152,7 @@ def _quality(header: PlanHeader) -> Table:
         (
             "tokens saved",
             f"{1 - quality.tokens_over_padded:.1%}",
-            "against rows padded to the longest text, all cameras, full history and horizon",
+            f"against rows padded {_padding_of(header.layout)}",
         ),
         (
             "images saved",
@@ -202,6 +203,17 @@ def _mixture(mixture: PlannedMixture, shares: Sequence[SourceShare]) -> Table:
             str(share.most_in_epoch),
         )
     return grid
+
+
+def _padding_of(layout: TokenLayout) -> str:
+    """What the padded rows are that a plan is measured against."""
+    padded = layout.padded
+    sizes = (
+        f"{padded.cameras} cameras" if padded.cameras else "all cameras",
+        f"{padded.text_tokens} text tokens" if padded.text_tokens else "the longest text",
+        f"{padded.horizon} action steps" if padded.horizon else "the full horizon",
+    )
+    return f"as {layout.name} pads them: {', '.join(sizes)} (or more where a span needs more)"
 
 
 def _audit(header: PlanHeader) -> Table:
