@@ -23,7 +23,7 @@ from packing.errors import PlanError
 Int64s = NDArray[np.int64]
 
 _WEIGHTS: Final = ("per_token", "per_square", "per_image", "per_span", "per_pack")
-_REFERENCE_UNITS: Final = 1 << 38
+_REFERENCE_UNITS: Final = 1 << 36
 _FILE_KIND: Final = "headrace-cost"
 _FILE_VERSION: Final = 1
 
@@ -93,8 +93,9 @@ class CostModel:
     ) -> tuple[Self, float]:
         """Integer weights of measured ones, and the seconds of their unit.
 
-        The unit is 2^-38 of `reference_s`, the seconds of a typical pack: rounding moves a pack's
-        cost by less than a thousandth, and 2^24 such packs still sum up inside int64.
+        The unit is 2^-36 of `reference_s`, the seconds of a typical pack: rounding moves the cost
+        of packs of up to 32768 tokens by less than a hundredth, which is less than a measurement
+        tells, and 2^26 such packs still sum up inside int64.
         """
         unit_s = reference_s / _REFERENCE_UNITS
         seconds = (per_token, per_square, per_image, per_span, per_pack)
