@@ -8,11 +8,14 @@ import torch
 
 from lake import Lake
 from loader.pack_loader import PackLoader
+from packing.errors import LayoutError
 from packing.known_layouts import KNOWN_LAYOUTS, choose_prompt
 from packing.make_plan import make_plan
 from packing.plan import Plan
+from packing.plan_store import save_plan
 from packing.tokenizer import UTF8_BYTES, Utf8Bytes
 from packing.window_spans import WindowSpans
+from tests.packing.small_tokenizers import gemma_like, llama_like, write
 from tests.training.batches import TINY, policy_spec
 from tests.training.plans import train_config
 from training.errors import CheckpointError, ConfigError
@@ -103,6 +106,37 @@ def test_a_trained_policy_acts_from_its_checkpoint_alone(
     assert actions.shape == (5, 3)
     assert actions.dtype == np.float32
     assert bool(np.isfinite(actions).all())
+
+
+def test_a_policy_whose_state_is_text_acts_with_the_tokenizer_of_its_plan(
+    planned_cameras: Planned, tmp_path: Path
+) -> None:
+    lake, _ = planned_cameras
+    file = write(tmp_path, "gemma.model", gemma_like())
+    plan = make_plan(
+        lake,
+        spans=WindowSpans(horizon=5),
+        layout=dataclasses.replace(KNOWN_LAYOUTS["pi0.5"].layout, image_tokens=4),
+        tokenizer=file,
+        budget_tokens=512,
+        slots_per_step=2,
+    )
+    save_plan(lake, plan)
+    result = train(lake, plan, tmp_path / "run", train_config(steps=2))
+    with pytest.raises(LayoutError, match=r"'gemma.model' is neither a file nor built in"):
+        Policy.load(result.checkpoint)
+    with pytest.raises(CheckpointError, match=r"other.json has other ids than gemma.model had"):
+        Policy.load(result.checkpoint, tokenizer=write(tmp_path, "other.json", llama_like()))
+    policy = Policy.load(result.checkpoint, tokenizer=file)
+    seen = pictures("front", "wrist", size=32)
+
+    def act(state: float) -> list[float]:
+        policy.reset(0)
+        actions = policy.act(seen, np.full(4, state, np.float32), "lift")
+        return [float(value) for value in actions.ravel()]
+
+    assert len(act(0.0)) == 5 * 3
+    assert act(0.0) == act(0.0) != act(1.0), "it reads its state"
 
 
 def test_a_rollout_repeats_from_its_seed() -> None:

@@ -37,6 +37,10 @@ def assess(
             "--control/--no-control", help="Also roll out the policy told another colour."
         ),
     ] = True,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Tokenizer file that the plan was made with, where it is not built in."),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Save a contact sheet of the first rollouts here.")
     ] = None,
@@ -96,6 +100,7 @@ def assess(
             execute=execute,
             control=control,
             config=config,
+            tokenizer=tokenizer,
             progress=played,
         )
     evaluation_id = None

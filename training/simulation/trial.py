@@ -53,6 +53,7 @@ def try_checkpoint(
     control: bool = True,
     keep: int = 4,
     config: SceneConfig | None = None,
+    tokenizer: Path | None = None,
     progress: Callable[[str, RolloutResult], None] = lambda _name, _result: None,
 ) -> Trial:
     """Roll a checkpoint out beside its controls.
@@ -70,6 +71,7 @@ def try_checkpoint(
         keep: played episodes to keep in each assessment.
         config: the scene; where the policy was trained on pictures of another size, they are
             rendered in that.
+        tokenizer: file of the tokenizer that the plan was made with, where it is not built in.
         progress: called with the policy's name after each episode.
 
     Raises:
@@ -78,7 +80,7 @@ def try_checkpoint(
         RenderingUnavailableError: it needs cameras and no OpenGL context can be made.
     """
     folder = find_checkpoint(path)
-    policy = Policy.load(folder)
+    policy = Policy.load(folder, tokenizer=tokenizer)
     config = config or SceneConfig()
     if policy.spec.image_size is not None:
         config = replace(config, image_size=policy.spec.image_size)
