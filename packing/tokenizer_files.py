@@ -38,7 +38,8 @@ class HuggingFaceTokenizer:
     """A `tokenizer.json` of Hugging Face, read by the library `tokenizers`.
 
     Begin and end are what its post-processor puts around a text; without one, what is commonly so
-    called in the vocabulary. Truncation and padding that the file asks for are turned off.
+    called in the vocabulary. Truncation, padding and merges left out at random (BPE dropout) that
+    the file asks for are turned off: a text has one encoding.
     """
 
     image_id: Final = None
@@ -62,6 +63,8 @@ class HuggingFaceTokenizer:
             ) from error
         self._model.no_truncation()
         self._model.no_padding()
+        if getattr(self._model.model, "dropout", None) is not None:
+            self._model.model.dropout = None
 
     @cached_property
     def vocab_size(self) -> int:

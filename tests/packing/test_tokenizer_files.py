@@ -1,6 +1,7 @@
 """Tokenizers read from files: ids as their own library gives them, and what can be wrong."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def test_hugging_face_ids_are_the_librarys_without_its_padding(tmp_path: Path) -
     assert ours.id_of("<|image_pad|>") == theirs.token_to_id("<|image_pad|>")
     assert (ours.begin_id, ours.end_id) == (None, None)
     assert ours.fingerprint == hashlib.sha256(qwen_like().encode()).hexdigest()
+
+
+def test_a_text_has_one_encoding_whatever_the_file_asks_for(tmp_path: Path) -> None:
+    written = json.loads(qwen_like())
+    written["model"]["dropout"] = 0.5
+    random = find_tokenizer(write(tmp_path, "random.json", json.dumps(written)))
+    steady = find_tokenizer(write(tmp_path, "steady.json", qwen_like()))
+    assert {random.encode(TEXT) for _ in range(20)} == {steady.encode(TEXT)}
 
 
 def test_hugging_face_begin_and_end_are_what_its_post_processor_adds(tmp_path: Path) -> None:
