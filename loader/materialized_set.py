@@ -110,12 +110,9 @@ class MaterializedSet:
         """
         settings, session = MaterializedSettings.from_name(name), _session()
         uri = set_uri(lake, header.plan_hash, name)
-        try:
-            dataset = _dataset(lake, uri, session)
-        except LakeError as error:
-            if "was not found" not in str(error):
-                raise
-            raise LoaderError(_missing(lake, header.plan_hash, settings)) from None
+        dataset = _found(lake, uri, session)
+        if dataset is None:
+            raise LoaderError(_missing(lake, header.plan_hash, settings))
         _facts(uri, dataset.schema, header.plan_hash)
         return cls(lake, header, settings, session)
 
@@ -248,7 +245,8 @@ def list_sets(lake: Lake, plan_hash: str) -> list[SetEntry]:
     found = []
     for name in _set_names(lake, plan_hash):
         uri = set_uri(lake, plan_hash, name)
-        dataset = _dataset(lake, uri, _session())
+        if (dataset := _found(lake, uri, _session())) is None:
+            continue  # of a creation that was killed, or a store that keeps empty folders
         num_packs: int = _facts(uri, dataset.schema, plan_hash)["num_packs"]
         found.append(SetEntry(name=name, packs=dataset.count_rows(), num_packs=num_packs))
     return found
@@ -287,10 +285,10 @@ def _command(lake: Lake, plan_hash: str, settings: MaterializedSettings) -> str:
 def _missing(lake: Lake, plan_hash: str, settings: MaterializedSettings) -> str:
     """Says that there is no such set, which there are, and what to run."""
     try:
-        others = _set_names(lake, plan_hash)
+        others = ", ".join(entry.name for entry in list_sets(lake, plan_hash))
     except LakeError:
-        others = []  # it cannot be listed; the message is right without
-    there = f"; it has {', '.join(others)}" if others else ""
+        others = ""  # they cannot be listed; the message is right without
+    there = f"; it has {others}" if others else ""
     return (
         f"{lake.uri}: plan {plan_hash[:16]} has no materialised packs {settings.name!r}{there};"
         f" `{_command(lake, plan_hash, settings)}` makes them"
@@ -307,6 +305,16 @@ def _session() -> "Session":
 def _dataset(lake: Lake, uri: str, session: "Session") -> lance.LanceDataset:
     with lake.errors_named("materialised packs"):
         return lance.dataset(uri, storage_options=dict(lake.storage_options), session=session)
+
+
+def _found(lake: Lake, uri: str, session: "Session") -> lance.LanceDataset | None:
+    """The dataset of a set, None where there is none."""
+    try:
+        return _dataset(lake, uri, session)
+    except LakeError as error:
+        if "was not found" not in str(error):
+            raise
+        return None
 
 
 def _create(lake: Lake, uri: str, header: PlanHeader, settings: MaterializedSettings) -> None:

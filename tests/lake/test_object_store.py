@@ -3,12 +3,21 @@
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lake import create_lake
-from lake.errors import CommitConflictError
-from lake.object_store import is_object_store, redact, require_conditional_put
+from lake.errors import CommitConflictError, LakeError
+from lake.object_store import (
+    is_object_store,
+    list_folders,
+    redact,
+    remove_folder,
+    require_conditional_put,
+)
+from tests.s3_server import S3Server
 
 
 class OverwritingStore(BaseHTTPRequestHandler):
@@ -103,3 +112,47 @@ def test_every_kind_of_secret_is_removed(name: str) -> None:
 
 def test_empty_options_remove_nothing() -> None:
     assert redact("text", {"aws_secret_access_key": ""}) == "text"
+
+
+def test_folders_on_disk(tmp_path: Path) -> None:
+    for name in ("b", "a", "a/deep"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    assert list_folders(str(tmp_path), {}) == ["a", "b"]
+    assert list_folders(str(tmp_path / "none"), {}) == []
+    remove_folder(str(tmp_path / "a"), {})
+    assert list_folders(str(tmp_path), {}) == ["b"]
+    with pytest.raises(LakeError, match="cannot be deleted"):
+        remove_folder(str(tmp_path / "a"), {})
+
+
+@pytest.mark.s3
+def test_folders_in_an_object_store(s3_server: S3Server) -> None:
+    from obstore.store import from_url
+
+    uri, options = s3_server.uri("folders"), s3_server.storage_options
+    config = {key.removeprefix("aws_"): v for key, v in options.items() if key != "allow_http"}
+    make: Any = from_url  # typed per kind of store
+    store = make(uri, config=config, client_options={"allow_http": True})
+    for name in ("b/1", "a/deep/2", "a/3", "file"):
+        store.put(name, b"x")
+    assert list_folders(uri, options) == ["a", "b"]
+    assert list_folders(s3_server.uri("none"), options) == []
+    remove_folder(f"{uri}/a", options)
+    left = [entry["path"] for entries in store.list() for entry in entries]
+    assert sorted(left) == ["b/1", "file"]
+
+
+def test_a_store_that_cannot_be_listed_keeps_its_secrets() -> None:
+    options = {
+        "aws_endpoint": "http://127.0.0.1:1",
+        "aws_access_key_id": "public-key",
+        "aws_secret_access_key": "very-secret-key",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+        "connect_timeout": "50ms",
+        "timeout": "50ms",
+    }
+    with pytest.raises(LakeError, match="s3://robots/x: listing failed") as caught:
+        list_folders("s3://robots/x", options)
+    assert "very-secret-key" not in str(caught.value)

@@ -63,6 +63,26 @@ def test_lossless_in_yuv_shows_flat_colours_exactly() -> None:
         assert np.abs(shown - np.array(colour)).max() <= 2
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "pix_fmt"), [(48, 64, "yuvj420p"), (47, 63, "yuvj444p"), (1, 1, "yuvj444p")]
+)
+def test_jpeg(height: int, width: int, pix_fmt: str) -> None:
+    given = _smooth(8, height, width)
+    sizes = []
+    for qscale, most in ((2, 4), (25, 25)):
+        video = encode_frames(given, fps=30, step_to_frame=steps(8), codec="mjpeg", qscale=qscale)
+        index = video.index
+        assert (index.codec, index.pix_fmt, index.num_frames) == ("mjpeg", pix_fmt, 8)
+        assert index.quality == f"mjpeg qscale={qscale} {pix_fmt}"
+        assert index.packet_key.all()
+        for picture, frame in zip(given, decoded_frames(video, range(8)), strict=True):
+            assert frame.format.name == pix_fmt
+            shown = frame.to_ndarray(format="rgb24").astype(np.int16)
+            assert np.abs(shown - picture).mean() < most
+        sizes.append(index.num_bytes)
+    assert sizes[0] >= sizes[1]
+
+
 @pytest.mark.parametrize(("height", "width"), [(48, 64), (17, 33), (1, 1)])
 def test_png_keeps_every_bit(height: int, width: int) -> None:
     given = list(pictures(5, height, width))
