@@ -12,19 +12,21 @@ the least-recently-used cache of episodes (by its mean footprint: Xiang et al., 
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lake.store import Lake
 from packing.errors import PlanError
 from packing.plan import Plan
+from packing.storage.columns import Reads
 from packing.storage.episodes import read_episodes
 from packing.storage.facts import StorageFacts, read_storage_facts
-from packing.storage.packs import MOST_LOOK_AHEAD_PACKS, WINDOW_PACKS, choose_packs
+from packing.storage.packs import MOST_LOOK_AHEAD_PACKS, WINDOW_PACKS, ReadPacks, choose_packs
 from packing.storage.use import StorageUse
-from packing.storage.video import decode_groups, read_packets, shown_pictures
+from packing.storage.video import Decoding, Shown, decode_groups, read_packets, shown_pictures
 
 MOST_LOOK_AHEAD_PICTURES: Final = 1 << 14
 BUFFER_BYTES: Final = 1 << 30
@@ -32,7 +34,62 @@ MOST_PICTURES: Final = 1_000_000
 _MOST_ROUNDS: Final = 6
 
 
-def model_storage(
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """A plan as some ranks read it.
+
+    Attributes:
+        world_size: ranks of the job.
+        packs: what was replayed.
+        reads: of each pack.
+        shown: pictures of the packs.
+        decoding: of groups of pictures.
+        kept_limit_bytes: of decoded frames that a reader may keep.
+        look_ahead_packs: packs that a reader knows beyond those of its window.
+    """
+
+    world_size: int
+    packs: ReadPacks
+    reads: Reads
+    shown: Shown
+    decoding: Decoding
+    kept_limit_bytes: int
+    look_ahead_packs: int
+
+    @property
+    def decoded_frames(self) -> NDArray[np.float64]:
+        """float64 [P]: frames decoded for each pack."""
+        return self._of_decodings(self.decoding.frames)
+
+    def use(self) -> StorageUse:
+        """The figures."""
+        packs, reads, decoding = self.packs, self.reads, self.decoding
+        # Where frames do not fit, the last rounds of the replay may still be a little above.
+        most = int(decoding.kept_bytes.max())
+        fits = min(1.0, self.kept_limit_bytes / max(most, 1))
+        shown = np.bincount(self.shown.pack, minlength=len(packs.row))
+        return StorageUse(
+            world_size=self.world_size,
+            rank_steps=packs.num_measured,
+            calls=packs.spread(reads.calls),
+            requests=packs.spread(reads.requests),
+            read_bytes=packs.spread(reads.read_bytes),
+            video_bytes=packs.spread(self._of_decodings(decoding.size)).mean,
+            pictures=packs.spread(shown).mean,
+            fresh_pictures=packs.spread(self._of_decodings(decoding.wanted)).mean,
+            decoded_frames=packs.spread(self.decoded_frames).mean,
+            kept_frames=int(decoding.kept_frames.max() * fits),
+            kept_bytes=int(most * fits),
+            look_ahead_packs=self.look_ahead_packs,
+        )
+
+    def _of_decodings(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """float64 [P]: sums of a figure per decoding over each pack."""
+        sums = np.bincount(self.decoding.pack, values, len(self.packs.row))
+        return sums.astype(np.float64)
+
+
+def replay(
     plan: Plan,
     facts: StorageFacts,
     world_size: int,
@@ -40,8 +97,8 @@ def model_storage(
     num_workers: int = 1,
     buffer_bytes: int = BUFFER_BYTES,
     most_pictures: int = MOST_PICTURES,
-) -> StorageUse:
-    """Replay a plan.
+) -> Replay:
+    """Read a plan as the loader would.
 
     Args:
         plan: the plan.
@@ -62,13 +119,14 @@ def model_storage(
         )
     packs = choose_packs(plan, world_size, num_workers, most_pictures)
     shown = shown_pictures(plan, facts, packs)
-    eighth = buffer_bytes // num_workers // 8
-    loads, held_packs = read_episodes(plan, facts, packs, eighth)
+    packet_bytes = episode_bytes = buffer_bytes // num_workers // 8
+    kept_bytes = 2 * packet_bytes
+    loads, held_packs = read_episodes(plan, facts, packs, episode_bytes)
     per_pack = max(len(shown.pack) / len(packs.row), 1e-9)
     ahead = min(
         max(plan.header.run_steps * packs.per_step, WINDOW_PACKS),
         MOST_LOOK_AHEAD_PACKS,
-        _whole_windows(MOST_LOOK_AHEAD_PICTURES / per_pack) + WINDOW_PACKS,
+        int(MOST_LOOK_AHEAD_PICTURES / per_pack) // WINDOW_PACKS * WINDOW_PACKS + WINDOW_PACKS,
         held_packs,
     )
     window_packs, keep_share = WINDOW_PACKS, np.ones(len(packs.row))
@@ -78,28 +136,20 @@ def model_storage(
         )
         # What does not fit is not kept, and decoded again; a window ends early when its packets
         # fill their memory.
-        kept = decoding.kept_bytes / (2 * eighth)
-        packets = decoding.size.sum() / len(packs.row) * window_packs / eighth
+        kept = decoding.kept_bytes / kept_bytes
+        packets = decoding.size.sum() / len(packs.row) * window_packs / packet_bytes
         if kept.max() <= 1 and (packets <= 1 or window_packs == 1):
             break
         keep_share = np.clip(keep_share / np.maximum(kept, 0.1), 0.0, 1.0)
         if packets > 1:
             window_packs = max(1, int(window_packs / packets))
-    count = len(packs.row)
-    fits = min(1.0, 1.0 / max(float(kept.max()), 1e-9))
-    reads = loads + read_packets(decoding, facts, packs, window_packs)
-    return StorageUse(
+    return Replay(
         world_size=world_size,
-        rank_steps=packs.num_measured,
-        calls=packs.spread(reads.calls),
-        requests=packs.spread(reads.requests),
-        read_bytes=packs.spread(reads.read_bytes),
-        video_bytes=packs.spread(np.bincount(decoding.pack, decoding.size, count)).mean,
-        pictures=packs.spread(np.bincount(shown.pack, minlength=count)).mean,
-        fresh_pictures=packs.spread(np.bincount(decoding.pack, decoding.wanted, count)).mean,
-        decoded_frames=packs.spread(np.bincount(decoding.pack, decoding.frames, count)).mean,
-        kept_frames=int(decoding.kept_frames.max() * fits),
-        kept_bytes=int(decoding.kept_bytes.max() * fits),
+        packs=packs,
+        reads=loads + read_packets(decoding, facts, packs, window_packs),
+        shown=shown,
+        decoding=decoding,
+        kept_limit_bytes=kept_bytes,
         look_ahead_packs=ahead,
     )
 
@@ -119,10 +169,6 @@ def with_storage(lake: Lake, plan: Plan, world_sizes: Iterable[int] | None = Non
     header = plan.header
     facts = read_storage_facts(lake, header, plan.episodes)
     sizes = sorted({1, header.slots_per_step}) if world_sizes is None else world_sizes
-    storage = tuple(model_storage(plan, facts, size) for size in sizes)
+    storage = tuple(replay(plan, facts, size).use() for size in sizes)
     newest = replace(header.newest, quality=replace(header.quality, storage=storage))
     return replace(plan, header=replace(header, segments=(*header.segments[:-1], newest)))
-
-
-def _whole_windows(packs: float) -> int:
-    return int(packs // WINDOW_PACKS) * WINDOW_PACKS

@@ -27,8 +27,9 @@ class ReadPacks:
         row: int64 [P], row of the plan.
         reader: int64 [P], ascending.
         position: int64 [P], the reader's count from the begin of the stretch.
-        rank_step: int64 [P], number of the stretch and step.
-        measured: bool [rank steps], False for those that only lead up to the others.
+        rank_step: int64 [P], number of the stretch and step, a row of the two below.
+        measured: bool [stretches * steps], False for those that only lead up to the others.
+        step: int64 [stretches * steps], step of the plan.
         cold: whether the stretches begin with the plan.
         per_step: packs of a rank and step.
     """
@@ -38,6 +39,7 @@ class ReadPacks:
     position: Int64s
     rank_step: Int64s
     measured: NDArray[np.bool_]
+    step: Int64s
     cold: bool
     per_step: int
 
@@ -52,10 +54,13 @@ class ReadPacks:
         begins |= np.diff(self.position // window_packs, prepend=-1) != 0
         return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
+    def per_rank_step(self, per_pack: NDArray[Any]) -> NDArray[np.float64]:
+        """float64 [stretches * steps]: sums of a figure per pack [P]."""
+        return np.bincount(self.rank_step, per_pack, len(self.measured)).astype(np.float64)
+
     def spread(self, per_pack: NDArray[Any]) -> Spread:
-        """Of a figure per pack [P], over the steps of a rank."""
-        sums = np.bincount(self.rank_step, per_pack, len(self.measured))
-        return Spread.of(sums[self.measured])
+        """Of a figure per pack [P], over the measured steps of a rank."""
+        return Spread.of(self.per_rank_step(per_pack)[self.measured])
 
 
 def choose_packs(plan: Plan, world_size: int, num_workers: int, most_pictures: int) -> ReadPacks:
@@ -107,6 +112,7 @@ def choose_packs(plan: Plan, world_size: int, num_workers: int, most_pictures: i
         position=position[order],
         rank_step=(stretch * length + nth // per_step)[there][order],
         measured=np.tile(np.arange(length) >= lead, ranks),
+        step=(first[:, None] + np.arange(length)).ravel(),
         cold=not lead,
         per_step=per_step,
     )

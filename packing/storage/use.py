@@ -24,7 +24,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageUse:
-    """Of one rank's steps at one world size, as `packing.storage.model` models the loader.
+    """Of one rank's steps at one world size, as `packing.storage.model` replays the loader.
 
     Attributes:
         world_size: ranks.
@@ -36,8 +36,9 @@ class StorageUse:
         pictures: shown per step, mean.
         fresh_pictures: of them not in memory yet (the loader counts them as `decoded_frames`).
         decoded_frames: decoded per step for these, those before them in their group included.
-        kept_frames, kept_bytes: the most decoded frames that a rank keeps for coming packs.
-        look_ahead_packs: packs that a rank knows of beyond those being read.
+        kept_frames, kept_bytes: the most decoded frames that a decode process of the rank keeps for
+            coming packs.
+        look_ahead_packs: packs that it knows beyond those being read.
     """
 
     world_size: int

@@ -12,7 +12,7 @@ from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.spans import SpanMaker
 from packing.storage.facts import read_storage_facts
-from packing.storage.model import model_storage
+from packing.storage.model import replay
 from packing.trajectory_spans import TrajectorySpans
 from packing.window_spans import WindowSpans
 from tests.episodes import make_episode
@@ -95,7 +95,7 @@ def test_the_model_says_what_is_counted(
     filmed: Lake, opened: list[Lake], spans: SpanMaker, settings: dict[str, Any], world: int
 ) -> None:
     plan = _plan(filmed, spans, **settings)
-    use = model_storage(plan, read_storage_facts(filmed, plan.header, plan.episodes), world)
+    use = replay(plan, read_storage_facts(filmed, plan.header, plan.episodes), world).use()
     counted = _counted(filmed, plan, world, 1 << 30, opened)
     assert use.calls.mean * use.rank_steps == pytest.approx(counted["calls"], rel=0.02)
     assert use.fresh_pictures * use.rank_steps == pytest.approx(counted["fresh"], rel=0.01)
@@ -112,7 +112,7 @@ def test_the_model_knows_what_little_memory_costs(
 ) -> None:
     plan = _plan(filmed, WindowSpans(horizon=8))
     facts = read_storage_facts(filmed, plan.header, plan.episodes)
-    use, wide = (model_storage(plan, facts, 1, buffer_bytes=b) for b in (buffer, 1 << 30))
+    use, wide = (replay(plan, facts, 1, buffer_bytes=b).use() for b in (buffer, 1 << 30))
     counted = _counted(filmed, plan, 1, buffer, opened)
     assert counted["bytes"] > 1.1 * wide.read_bytes.mean * wide.rank_steps
     assert use.read_bytes.mean * use.rank_steps == pytest.approx(counted["bytes"], rel=0.15)

@@ -13,6 +13,7 @@ from packing.layout import TokenLayout
 from packing.mixture import PlannedMixture
 from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
+from tools.commands.storage_report import storage_table
 
 
 def print_plan_json(entry: PlanEntry, header: PlanHeader, **more: object) -> None:
@@ -36,6 +37,8 @@ def print_plan(entry: PlanEntry, header: PlanHeader) -> None:
     console = Console(highlight=False)
     console.print(_facts(entry, header))
     console.print(_quality(header))
+    if header.quality.storage:
+        console.print(storage_table(header.quality.storage))
     if header.mixture is not None:
         console.print(_mixture(header.mixture, header.shares))
     console.print(_audit(header))

@@ -18,6 +18,7 @@ def one_reader(packs: int, *, cold: bool = True) -> ReadPacks:
         reader=np.zeros(packs, np.int64),
         position=numbers,
         rank_step=numbers,
+        step=numbers,
         measured=np.ones(packs, np.bool_),
         cold=cold,
         per_step=1,

@@ -14,7 +14,7 @@ from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.plan_store import load_plan_header, save_plan
 from packing.storage.facts import StorageFacts, read_storage_facts
-from packing.storage.model import model_storage, with_storage
+from packing.storage.model import replay, with_storage
 from packing.storage.packs import choose_packs
 from packing.storage.use import Spread
 from packing.window_spans import WindowSpans
@@ -80,7 +80,7 @@ def test_facts_are_those_of_the_lake(facts: StorageFacts, plan: Plan) -> None:
 def test_all_ranks_together_show_all_pictures(plan: Plan, facts: StorageFacts) -> None:
     pictures = sum(sum(images) for images in plan.packs["images"].to_pylist())
     for world in (1, 2, 4, 6):
-        use = model_storage(plan, facts, world)
+        use = replay(plan, facts, world).use()
         assert use.rank_steps == world * plan.num_steps
         assert use.pictures * use.rank_steps == pytest.approx(pictures)
         assert use.fresh_pictures <= use.pictures
@@ -90,15 +90,15 @@ def test_all_ranks_together_show_all_pictures(plan: Plan, facts: StorageFacts) -
 
 
 def test_one_rank_reuses_more_than_six(plan: Plan, facts: StorageFacts) -> None:
-    one, six = (model_storage(plan, facts, world) for world in (1, 6))
+    one, six = (replay(plan, facts, world).use() for world in (1, 6))
     assert one.bytes_per_step < six.bytes_per_step
     assert one.requests_per_step < six.requests_per_step
     assert one.decoded_over_shown < six.decoded_over_shown
 
 
 def test_little_memory_costs_bytes_and_is_kept_to(plan: Plan, facts: StorageFacts) -> None:
-    wide = model_storage(plan, facts, 1)
-    narrow = model_storage(plan, facts, 1, buffer_bytes=1 << 20)
+    wide = replay(plan, facts, 1).use()
+    narrow = replay(plan, facts, 1, buffer_bytes=1 << 20).use()
     assert wide.kept_bytes > 2 * (1 << 20) // 8 >= narrow.kept_bytes
     assert narrow.read_bytes.mean > 1.2 * wide.read_bytes.mean
 
@@ -111,7 +111,7 @@ def test_workers_share_the_packs_and_not_the_memory(plan: Plan, facts: StorageFa
     # Rank 0 takes slots 0, 2, 4 of each step; its first worker blocks 0, 2, ... of 8 packs.
     ours = [step * 6 + slot for step in range(plan.num_steps) for slot in (0, 2, 4)]
     assert first.tolist() == [row for n, row in enumerate(ours) if n // 8 % 2 == 0]
-    alone, shared = (model_storage(plan, facts, 2, num_workers=n) for n in (1, 2))
+    alone, shared = (replay(plan, facts, 2, num_workers=n).use() for n in (1, 2))
     assert shared.video_bytes > alone.video_bytes
     assert shared.pictures == pytest.approx(alone.pictures)
 
@@ -129,8 +129,8 @@ def test_a_sample_tells_what_the_whole_tells(filmed: Lake) -> None:
     facts = read_storage_facts(filmed, plan.header, plan.episodes)
     pictures = sum(sum(images) for images in plan.packs["images"].to_pylist())
     for world in (1, 2):
-        whole = model_storage(plan, facts, world)
-        sample = model_storage(plan, facts, world, most_pictures=pictures // 2)
+        whole = replay(plan, facts, world).use()
+        sample = replay(plan, facts, world, most_pictures=pictures // 2).use()
         assert sample.rank_steps < whole.rank_steps
         assert sample.pictures == pytest.approx(whole.pictures, rel=0.05)
         assert sample.video_bytes == pytest.approx(whole.video_bytes, rel=0.1)
@@ -152,7 +152,7 @@ def test_a_plan_without_pictures(ten: Lake) -> None:
 
 def test_more_ranks_than_slots(plan: Plan, facts: StorageFacts) -> None:
     with pytest.raises(PlanError, match="world size 7: the plan's steps have 6 slots"):
-        model_storage(plan, facts, 7)
+        replay(plan, facts, 7)
 
 
 def test_figures_are_kept_with_the_plan_and_outside_its_hash(filmed: Lake, plan: Plan) -> None:
