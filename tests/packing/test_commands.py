@@ -34,7 +34,7 @@ def test_pack_prints_and_saves(ten: Lake, tmp_path: Path) -> None:
         *("--epochs", 2, "--picture", picture),
     )
     assert result.exit_code == 0, result.output
-    for word in ("padding", "certificate", "balance", "Q1", "tokens saved", "storage", "audit", "nothing"):
+    for word in ("padding", "certificate", "balance", "Q1", "tokens saved", "storage", "audit"):
         assert word in result.stdout
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
     listed = json.loads(run("plan", "list", ten.uri, "--json").stdout)
