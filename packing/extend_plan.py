@@ -11,10 +11,11 @@ from catalog.reader import Catalog
 from catalog.selection import Selection, answer_selection, load_selection
 from lake.store import Lake
 from lake.visible import visible_episodes
-from packing.choose_episodes import ChosenEpisodes, choose_episodes
+from packing.choose_episodes import ChosenEpisodes
 from packing.errors import PlanError
 from packing.join_plans import join_plans
 from packing.make_plan import make_plan_with
+from packing.mix_sources import choose_mixed, load_mixed_selections
 from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_header import PlanHeader
@@ -46,7 +47,7 @@ def extend_plan(
         epochs: passes over these episodes; None takes as many as the newest segment has.
         seed: None goes on from the seed of the newest segment.
         mixture: of the appended epochs; None has every span of theirs once per epoch, whatever the
-            mixture of `parent`.
+            mixture of `parent`. One over selections makes these the episodes.
         tokenizer: the one that the plan was made with, or its file, where it is not built in.
         state: as for `make_plan`; None takes the features of `parent`.
         action: likewise.
@@ -59,8 +60,10 @@ def extend_plan(
         PackingError: nothing new, or the plans do not join; says why.
     """
     header = parent.header
-    given = new_episodes(lake, parent) if episodes is None else episodes
-    chosen = choose_episodes(lake, given)
+    selections = load_mixed_selections(lake, mixture) if mixture else ()
+    if episodes is None and not selections:
+        episodes = new_episodes(lake, parent)
+    chosen = choose_mixed(lake, mixture, selections, episodes)
     features = _features(header)
     settings = replace(
         header.settings,
@@ -71,7 +74,7 @@ def extend_plan(
     grown = make_plan_with(
         settings,
         lake,
-        chosen.selection or chosen.episode_ids,
+        None if selections else chosen.selection or chosen.episode_ids,
         spans=span_maker_of(header.span_maker),
         layout=header.layout,
         tokenizer=tokenizer,

@@ -108,7 +108,7 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
 
 def test_plan_has_what_the_tests_need(planned: tuple[Lake, Plan]) -> None:
     _, plan = planned
-    spans = [(epoch, i) for _, _, epoch, ids in planned_spans(plan) for i in ids]
+    spans = [(epoch, i) for _, _, epoch, ids, _ in planned_spans(plan) for i in ids]
     assert plan.num_steps >= 12
     assert len(spans) == len(set(spans)) == 6 * plan.header.num_spans
 

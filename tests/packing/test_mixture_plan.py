@@ -13,6 +13,7 @@ import pytest
 from catalog.selection import freeze_selection
 from lake import Episode, Lake
 from packing.errors import PackingError, PlanError
+from packing.extend_plan import extend_plan
 from packing.make_plan import make_plan
 from packing.mixture import Mixture
 from packing.plan import PACKS_SCHEMA, RUNS_SCHEMA, Plan
@@ -363,8 +364,52 @@ def test_lying_shares_are_found(mixed: Plan, field: str) -> None:
 
 def test_lying_audit_is_found(mixed: Plan) -> None:
     first, *rest = mixed.header.audit
-    for change in ({"repeated": first.repeated + 1}, {"omitted": 3}, {"planned": 1}):
+    for lying in (
+        replace(first, repeated=first.repeated + 1),
+        replace(first, omitted=3),
+        replace(first, planned=1),
+    ):
         with pytest.raises(PlanError, match=f"audit of {first.dataset} counts"):
-            verify_plan(with_segment(mixed, audit=(replace(first, **change), *rest)))
+            verify_plan(with_segment(mixed, audit=(lying, *rest)))
     with pytest.raises(PlanError, match="counts 2 spans dropped or cut"):
         verify_plan(with_segment(mixed, audit=(replace(first, dropped=2), *rest)))
+
+
+def test_a_mixed_plan_grows_by_a_mixture(
+    ten: Lake, write: Write, make_episode: Callable[..., Episode]
+) -> None:
+    parent = plan_of(ten, replace(EVEN_AND_ODD, per="episode"))
+    lake = write([make_episode(100 + n, steps=8 + n, dataset="a-third") for n in range(3)])
+    grown = extend_plan(lake, parent, mixture=Mixture(epoch_tokens=500, per="episode"))
+    assert len(verify_plan(grown)) == 9
+    assert [share.source for share in grown.header.shares] == ["a-third"]
+    assert grown.packs.slice(0, parent.packs.num_rows).equals(parent.packs)
+    every = Mixture(weights={"even": 1, "odd": 1, "a-third": 2}, per="episode")
+    again = extend_plan(lake, grown, "true", mixture=every, epochs=1)
+    verify_plan(again)
+    assert again.header.shares[0].got_share == pytest.approx(0.5, abs=0.05)
+    freeze_selection(lake, "num_steps < 10", name="short")
+    chosen = Mixture(over="selection", selections=("short",))
+    verify_plan(extend_plan(lake, again, mixture=chosen))
+
+
+def test_a_plain_plan_grows_by_a_mixture(ten: Lake) -> None:
+    parent = plan_of(ten, None)
+    grown = extend_plan(ten, parent, "num_steps > 5", mixture=replace(EVEN_AND_ODD, per="episode"))
+    lines = verify_plan(grown)
+    assert "exactly once" in lines[1]
+    assert "as the mixture says" in lines[5]
+    first = parent.header.num_spans
+    assert all(
+        span >= first
+        for row in grown.packs.slice(parent.packs.num_rows).to_pylist()
+        for span in row["span_id"]
+    )
+
+
+def test_an_occurrence_too_many_in_a_later_segment_is_found(ten: Lake) -> None:
+    grown = extend_plan(ten, plan_of(ten, None), "num_steps > 5", mixture=EVEN_AND_ODD)
+    first, second = grown.header.segments
+    header = replace(grown.header, segments=(first, replace(second, mixture=None, shares=())))
+    with pytest.raises(PlanError, match=r"segment 1: span_id \d+: occurs \d times, not exactly"):
+        verify_plan(replace(grown, header=header).sealed())

@@ -17,8 +17,7 @@ MixtureFile = Annotated[
     typer.Option(
         "--mixture",
         metavar="FILE",
-        help="Mixture as a JSON file (the fields of packing.mixture.Mixture), in place of the"
-        " options below.",
+        help="Mixture as a JSON file: the fields of packing.mixture.Mixture.",
     ),
 ]
 MixOver = Annotated[
@@ -77,16 +76,16 @@ class MixtureOptionError(HeadraceError):
 def chosen_mixture(
     *,
     file: Path | None,
-    over: str | None,
-    selections: Sequence[str] | None,
-    weights: Sequence[str] | None,
-    temperature: float | None,
-    epoch_tokens: str | None,
-    max_repeats: int | None,
-    min_share: Sequence[str] | None,
-    max_share: Sequence[str] | None,
-    per: str | None,
     episodes: str | None,
+    over: str | None = None,
+    selections: Sequence[str] | None = None,
+    weights: Sequence[str] | None = None,
+    temperature: float | None = None,
+    epoch_tokens: str | None = None,
+    max_repeats: int | None = None,
+    min_share: Sequence[str] | None = None,
+    max_share: Sequence[str] | None = None,
+    per: str | None = None,
 ) -> "Mixture | None":
     """The mixture that the options ask for; None where none of them is given.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tools.commands.lake_options import StorageOptions, storage_options
+from tools.commands.pack_mixture import MixtureFile, chosen_mixture
 
 
 def extend(
@@ -25,6 +26,7 @@ def extend(
     seed: Annotated[
         int | None, typer.Option(help="Of the new segment. [default: the plan's, plus 1]")
     ] = None,
+    mixture: MixtureFile = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -65,6 +67,7 @@ def extend(
             episodes,
             epochs=epochs,
             seed=seed,
+            mixture=chosen_mixture(file=mixture, episodes=episodes),
             tokenizer=tokenizer,
             state=state,
             action=action,
