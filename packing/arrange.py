@@ -64,11 +64,11 @@ def arrange(
         PackingError: counts that are not such, or an epoch without a span.
     """
     loads = loads_of(spans, settings)
-    settings = _with_lanes(runs, loads, settings, counts(0) if counts else None)
     epochs: list[Packing] = []
     certificates: list[Certificate] = []
     for epoch in range(settings.epochs):
         occurs = counts(epoch) if counts else None
+        settings = _with_lanes(runs, loads, settings, occurs)
         orders = draw_lanes(runs, loads[0].per_span, settings, epoch, occurs)
         if not any(map(len, orders)):
             raise PackingError(f"epoch {epoch} has no span: every one has count 0")
@@ -105,7 +105,7 @@ def arrange(
 def _with_lanes(
     runs: Indices, loads: tuple[Load, ...], settings: PlanSettings, counts: Int64s | None
 ) -> PlanSettings:
-    """The settings with open runs and lanes as they were chosen."""
+    """The settings with open runs and lanes as they are chosen in the first epoch."""
     settings = replace(settings, open_runs=settings.open_runs or LEAST_OPEN_RUNS)
     if settings.lanes is not None:
         return settings
