@@ -97,8 +97,10 @@ def test_the_frontier_holds_the_planner_s_choice_and_a_global_shuffle() -> None:
         ("runs", 1, 256, True),
         ("shuffled", 1, len(windows(40).spans), False),
     ]
-    assert [set(p.decoding) for p in plans] == [{1}] * 8
-    for runs, shuffled in ((plans[:3], plans[3]), (plans[4:7], plans[7])):
+    assert [p.order for p in plans[4:]] == ["runs"] * 3 + ["one lane", "shuffled"]
+    assert plans[7].lanes == 1
+    assert [set(p.decoding) for p in plans] == [{1}] * 9
+    for runs, shuffled in ((plans[:3], plans[3]), (plans[4:7], plans[8])):
         # A frame at random costs half its group of pictures; one of a run is decoded with the run.
         assert all(p.decoding[1].decoded_per_wanted >= 1 for p in runs)
         assert runs[0].decoding[1].decoded_per_wanted < shuffled.decoding[1].decoded_per_wanted

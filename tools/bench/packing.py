@@ -43,7 +43,7 @@ def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all
     return compare(
         quick_cases() if quick else full_cases(),
         windows(600 if quick else 5000),
-        slots=(1, 64),
+        slots=(1, 64) if quick else (1, 8, 64),
         open_runs=(64, 256, 1024) if quick else OPEN_RUNS,
     )
 

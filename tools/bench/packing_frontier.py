@@ -60,8 +60,15 @@ def _draw(
     for name in rows[0]:
         if not name.startswith(figures) or rows[0][name] == "-":
             continue
-        label = name if not (ranks := name.partition(", ")[2]) else f"{ranks} ranks"
-        [line] = axes.plot(open_runs, [row[name] for row in rows], marker="o", ms=3, label=label)
+        ranks = name.partition(", ")[2]
+        [line] = axes.plot(
+            open_runs,
+            [row[name] for row in rows],
+            label=f"{ranks} rank{'s' if int(ranks) > 1 else ''}" if ranks else name,
+            linestyle="--" if name == "near-duplicates" else "-",
+            marker="o",
+            markersize=3,
+        )
         for row in shuffled:
             axes.axhline(row[name], color=line.get_color(), linestyle=":", linewidth=1)
     for row in rows:

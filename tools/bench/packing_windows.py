@@ -26,9 +26,11 @@ class WindowPlan:
     """One way to draw the windows, and what it is worth and costs.
 
     Attributes:
-        order: `runs`, or what is compared with: every window by itself (`shuffled`).
+        order: `runs`, or what is compared with: runs in `one lane`, and every window by itself
+            (`shuffled`).
         slots: packs of 32 windows per step.
-        open_runs: runs drawn from at the same time; 0 where there are none.
+        open_runs: runs drawn from at the same time.
+        lanes: see `packing.lanes`.
         chosen: whether the planner would choose it.
         padding: share of the slots' budget that holds no token.
         shuffle: k -> Q_k, see `packing.shuffle_quality`.
@@ -42,6 +44,7 @@ class WindowPlan:
     order: str
     slots: int
     open_runs: int
+    lanes: int
     chosen: bool
     padding: float
     shuffle: dict[int, float]
@@ -55,20 +58,31 @@ class WindowPlan:
 def frontier(
     data: Windows, *, slots: Sequence[int], open_runs: Sequence[int]
 ) -> Iterator[WindowPlan]:
-    """Plan the same windows with ever more open runs, and last each window by itself."""
+    """Plan the same windows with ever more open runs.
+
+    To compare with, the planner's choice without lanes, and each window drawn by itself.
+    """
     spans = data.spans
     runs = runs_of(spans, aligned_run(round(float(np.median(data.gop)))))
     alone = np.arange(len(spans))
     for count in slots:
         chosen = enough_open_runs(count * BUDGET / float(spans.tokens.mean()))
         for number in sorted({*open_runs, chosen}):
-            plan = _plan(data, runs, "runs", count, number)
+            plan = _plan(data, runs, "runs", _settings(count, number))
             yield replace(plan, chosen=number == chosen)
-        yield _plan(data, alone, "shuffled", count, len(spans))
+        if count > 1:
+            yield _plan(data, runs, "one lane", _settings(count, chosen, lanes=1))
+        yield _plan(data, alone, "shuffled", _settings(count, len(spans), lanes=1))
 
 
-def _plan(data: Windows, runs: Int64s, order: str, slots: int, open_runs: int) -> WindowPlan:
-    settings = PlanSettings(budget_tokens=BUDGET, slots_per_step=slots, open_runs=open_runs)
+def _settings(slots: int, open_runs: int, lanes: int | None = None) -> PlanSettings:
+    return PlanSettings(
+        budget_tokens=BUDGET, slots_per_step=slots, open_runs=open_runs, lanes=lanes
+    )
+
+
+def _plan(data: Windows, runs: Int64s, order: str, settings: PlanSettings) -> WindowPlan:
+    slots = settings.slots_per_step
     begin = time.perf_counter()
     arrangement = arrange(data.spans, runs, settings)
     plan_s = time.perf_counter() - begin
@@ -80,7 +94,8 @@ def _plan(data: Windows, runs: Int64s, order: str, slots: int, open_runs: int) -
     return WindowPlan(
         order=order,
         slots=slots,
-        open_runs=open_runs,
+        open_runs=settings.open_runs or 0,
+        lanes=arrangement.settings.lanes or 1,
         chosen=False,
         padding=1 - int(packing.sum(data.spans.tokens).sum()) / (len(packing) * BUDGET),
         shuffle=episode_diversity(step, episode, settings.seed),
@@ -129,6 +144,7 @@ def row_of(plan: WindowPlan) -> dict[str, Any]:
         "order": plan.order,
         "slots": plan.slots,
         "open runs": plan.open_runs,
+        "lanes": plan.lanes,
         "chosen": "yes" if plan.chosen else "-",
         **{
             f"Q{k}": round(plan.shuffle[k], 4) if k in plan.shuffle else "-"
