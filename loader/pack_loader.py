@@ -25,6 +25,7 @@ from loader.wire import read_batch
 from packing.known_layouts import find_layout
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_store import load_plan
 from packing.spans import SpanMaker
@@ -139,6 +140,7 @@ class PackLoader:
         layout: TokenLayout | str | None = None,
         tokenizer: Tokenizer | str | Path | None = None,
         slots_per_step: int | None = None,
+        mixture: Mixture | None = None,
         epochs: int = 1,
         seed: int = 0,
         rank: int = 0,
@@ -156,6 +158,7 @@ class PackLoader:
             layout: what costs tokens (see `make_plan`), the packing default where not given.
             tokenizer: of the texts (see `make_plan`), the layout's where not given.
             slots_per_step: packs of a step, one per rank where not given.
+            mixture: what each dataset, embodiment or selection gives of an epoch (see `make_plan`).
             epochs: passes.
             seed: of the plan.
             rank: of this process.
@@ -175,6 +178,7 @@ class PackLoader:
             tokenizer=tokenizer,
             budget_tokens=budget_tokens,
             slots_per_step=slots_per_step or world_size,
+            mixture=mixture,
             epochs=epochs,
             seed=seed,
         )

@@ -77,14 +77,23 @@ def _draw_balance(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> N
 
 
 def _draw_shares(axes: "Axes", plan: Plan) -> None:
-    audit = plan.header.audit
-    total = max(1, sum(source.tokens for source in audit))
-    names = [source.dataset for source in audit]
-    axes.barh(names, [100 * source.tokens / total for source in audit], 0.5, color="tab:green")
+    header = plan.header
+    recorded = {source.dataset: source.tokens for source in header.audit}
+    over = "dataset"
+    if header.mixture is not None:
+        over = header.mixture.asked.over
+        recorded = {share.source: share.tokens for share in header.shares}
+    names, total = list(recorded), max(1, sum(recorded.values()))
+    shares = [100 * tokens / total for tokens in recorded.values()]
+    if header.mixture is not None:
+        axes.barh(names, shares, 0.7, color="0.8", label="recorded")
+        shares = [100 * share.got_share for share in header.shares]
+        axes.barh(names, shares, 0.4, color="tab:green", label="planned")
+        axes.legend()
+    else:
+        axes.barh(names, shares, 0.5, color="tab:green")
     axes.set_ylim(-0.75, len(names) - 0.25)
-    axes.set_title(
-        f"Tokens by dataset: {plan.header.quality.tokens_over_padded:.1%} of padded rows"
-    )
+    axes.set_title(f"Tokens by {over}: {header.quality.tokens_over_padded:.1%} of padded rows")
     axes.set_xlabel("share of all tokens, %")
 
 

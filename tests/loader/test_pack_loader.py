@@ -13,6 +13,7 @@ from lake.writer import EpisodeWriter
 from loader import LoaderError, LoaderStateError, PackLoader
 from loader.pack_loader import Process
 from packing.errors import PlanError
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.trajectory_spans import TrajectorySpans
@@ -109,6 +110,15 @@ def test_from_episodes_plans_in_memory(scene: Lake) -> None:
         "synthetic/episode_000005",
     ]
     assert {e for batch in batches for e in batch.episode_ids.tolist() if e >= 0} == {0, 1}
+
+
+def test_from_episodes_takes_a_mixture(scene: Lake) -> None:
+    mixture = Mixture(epoch_tokens=2_000, per="episode")
+    with PackLoader.from_episodes(scene, budget_tokens=512, mixture=mixture, **_INLINE) as loader:
+        spans = [batch.span_ids[: batch.num_spans] for batch in loader]
+        (share,) = loader.plan.header.shares
+    assert share.asked_tokens == 2_000
+    assert sum(map(len, spans)) == share.planned
 
 
 def test_yuv_is_what_the_decoder_gives(scene: Lake, plan: Plan) -> None:

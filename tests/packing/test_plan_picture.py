@@ -8,6 +8,7 @@ import pytest
 from lake import Lake
 from packing.errors import PackingError
 from packing.make_plan import make_plan
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_picture import draw_plan
 from packing.trajectory_spans import TrajectorySpans
@@ -26,6 +27,18 @@ def test_png_of_a_readable_size(plan: Plan, tmp_path: Path) -> None:
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
     assert (width, height) == (1320, 900)
+
+
+def test_a_mixture_is_drawn_beside_what_was_recorded(ten: Lake, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra `sim`")
+    mixture = Mixture(weights={"even": 1, "odd": 3})
+    mixed = make_plan(
+        ten, spans=TrajectorySpans(), budget_tokens=512, slots_per_step=2, mixture=mixture
+    )
+    draw_plan(mixed, tmp_path / "plan.svg")
+    drawn = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    for word in ("recorded", "planned", "even", "odd"):
+        assert f"<!-- {word} -->" in drawn
 
 
 def test_unknown_suffix_and_missing_folder(plan: Plan, tmp_path: Path) -> None:
