@@ -148,7 +148,8 @@ def case_row(case: Case, runs: Sequence[Figures]) -> dict[str, Any]:
         },
         "balance window, steps": window if any(first.window_steps.values()) else "-",
         "seconds": spread(totals) if len(totals) > 1 else totals[0],
-        "of which": " + ".join(
+        "CPU seconds": statistics.median(run.cpu_s for run in runs),
+        "phases": " + ".join(
             f"{phase} {seconds}" for phase, seconds in zip(first.seconds, phases, strict=True)
         ),
         "peak GB": f"{first.peak_rss_gb:.2f}",

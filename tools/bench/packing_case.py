@@ -74,6 +74,7 @@ class Figures:
         window_steps: ranks -> steps among whose packs those of like cost were gathered; 0 where a
             contender does not balance.
         seconds: phase -> wall seconds.
+        cpu_s: CPU seconds of all phases, which others on the machine change less.
         peak_rss_gb: most memory of the process until the plan was made, data included.
         lost: share of tokens that the contender as shipped cuts off or leaves out.
     """
@@ -85,6 +86,7 @@ class Figures:
     max_over_mean: dict[int, float]
     window_steps: dict[int, int]
     seconds: dict[str, float]
+    cpu_s: float
     peak_rss_gb: float
     lost: float
 
@@ -100,6 +102,19 @@ class Figures:
         for name in ("max_over_mean", "window_steps"):
             raw[name] = {int(key): value for key, value in raw[name].items()}
         return cls(**raw)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.cpu_s = 0.0
+
+    def time(self, phase: str, work: Callable[[], _T]) -> _T:
+        begin, cpu = time.perf_counter(), time.process_time()
+        result = work()
+        self.seconds[phase] = time.perf_counter() - begin
+        self.cpu_s += time.process_time() - cpu
+        return result
 
 
 def run_case(case: Case) -> Figures:
@@ -137,7 +152,7 @@ def measure_case(case: Case) -> Figures:
         clock.time("balance", lambda: _balanced(packing, data, max(RANKS)))
     bound = clock.time("certificate", lambda: certify((load,), len(packing)).bound)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return _figures(case, data, packing, bound=bound, seconds=clock.seconds, peak_rss_gb=peak)
+    return _figures(case, data, packing, bound=bound, clock=clock, peak_rss_gb=peak)
 
 
 def pack(case: Case, order: Indices, data: Trajectories, load: Load) -> Packing:
@@ -169,7 +184,7 @@ def _figures(
     packing: Packing,
     *,
     bound: int,
-    seconds: dict[str, float],
+    clock: _Clock,
     peak_rss_gb: float,
 ) -> Figures:
     cost = pack_costs(packing, data.spans(), DEFAULT_COST)
@@ -188,7 +203,8 @@ def _figures(
         bias=length_bias(packing, data.tokens),
         max_over_mean=ratio,
         window_steps=windows,
-        seconds=seconds,
+        seconds=clock.seconds,
+        cpu_s=clock.cpu_s,
         peak_rss_gb=peak_rss_gb,
         lost=data.lost[OVERFLOW.get(case.contender, "split")],
     )
@@ -216,17 +232,6 @@ def length_bias(packing: Packing, tokens: Int32s) -> float:
     means = packing.sum(tokens) / packing.sizes
     deviation = means - float(tokens.mean(dtype=np.float64))
     return float((deviation**2).mean() / (variance / packing.sizes).mean())
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def time(self, phase: str, work: Callable[[], _T]) -> _T:
-        begin = time.perf_counter()
-        result = work()
-        self.seconds[phase] = time.perf_counter() - begin
-        return result
 
 
 if __name__ == "__main__":
