@@ -8,7 +8,7 @@ from packing.errors import LayoutError
 from packing.layout import TokenLayout
 from packing.prompt import STATE
 from packing.prompt_ids import ImageFrame, PromptIds
-from packing.state_text import BINS, NUMBERS, StateText
+from packing.state_text import BINS, LOWEST_BIN, NUMBERS, StateText
 from packing.tokenizer import Tokenizer
 
 _MOST_NUMBERED: Final = 9  # one digit: frames of one length
@@ -133,11 +133,10 @@ class PromptEncoder:
         begun = head + first[1]
         further = tuple(ids[len(begun) : len(ids) - len(tail)] for ids in pairs)
         found = StateText(first=first, further=further)
-        # Every number, after and before numbers of one, two and three digits.
-        for number, near in enumerate((7, 42, 255, -1) * (len(NUMBERS) // 4 + 1)):
-            if number == len(NUMBERS):
-                break
-            bins = (int(NUMBERS[number]), near, int(NUMBERS[number]), near)
+        # Every number beside every other, in both orders, and at both ends.
+        numbers = range(LOWEST_BIN, BINS)
+        for number in numbers:
+            bins = [each for other in numbers for each in (number, other)]
             whole = self.tokenizer.encode(" ".join(map(str, bins)).join(parts))
             if whole != (*head, *found.ids(bins), *tail):
                 raise self._does_not_compose(parts)

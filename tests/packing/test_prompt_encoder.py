@@ -205,6 +205,29 @@ def test_a_tokenizer_that_merges_numbers_is_refused(folder: Path) -> None:
     assert choose_prompt(plain, folder / "merging.json").encode("0 0 0").token_ids
 
 
+@pytest.mark.parametrize("pair", ["200 17", "17 200", "-1 -1", "255;", " 0 255"])
+def test_a_single_merged_pair_of_numbers_is_found(pair: str) -> None:
+    class Merging(Utf8Bytes):
+        def encode(self, text: str) -> tuple[int, ...]:
+            return super().encode(text.replace(pair, "@"))
+
+    layout = KNOWN_LAYOUTS["pi0.5"].layout
+    assert choose_prompt(layout, Utf8Bytes()).ids.state_text
+    with pytest.raises(LayoutError, match="are not those of its parts laid end to end"):
+        choose_prompt(layout, Merging())
+
+
+def test_a_text_that_moves_the_state_is_refused() -> None:
+    class Merging(Utf8Bytes):
+        def encode(self, text: str) -> tuple[int, ...]:
+            return super().encode(text.replace("cup, State: 255", "@"))
+
+    encoder = choose_prompt(KNOWN_LAYOUTS["pi0.5"].layout, Merging())
+    assert encoder.encode("lift the block").token_ids
+    with pytest.raises(LayoutError, match=r"lift the cup.* are not those of its parts"):
+        encoder.encode("lift the cup")
+
+
 def test_frames_of_unequal_length_are_refused() -> None:
     class Short(Utf8Bytes):
         def encode(self, text: str) -> tuple[int, ...]:
