@@ -78,7 +78,17 @@ class Mixture:
                 "mixture: weights and temperature are both given; the one is fixed shares, the"
                 " other shares that follow the sources' sizes"
             )
+        self._as_floats()
         self._check_numbers()
+
+    def _as_floats(self) -> None:
+        """1 and 1.0 are one mixture, and have one hash."""
+        for name in ("weights", "min_share", "max_share"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, {source: float(v) for source, v in given.items()})
+        if self.temperature is not None:
+            object.__setattr__(self, "temperature", float(self.temperature))
 
     def _check_numbers(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < math.inf:
@@ -114,9 +124,13 @@ class Mixture:
                 f"mixture: unknown {', '.join(sorted(unknown))}; there are"
                 f" {', '.join(known.name for known in fields(cls))}"
             )
+        values = {**raw, "selections": tuple(raw.get("selections") or ())}
+        tokens = raw.get("epoch_tokens")
+        if isinstance(tokens, float) and tokens.is_integer():  # 1e9 is a float in JSON
+            values["epoch_tokens"] = int(tokens)
         try:
-            return cls(**{**raw, "selections": tuple(raw.get("selections", ()))})
-        except (TypeError, AttributeError) as error:
+            return cls(**values)
+        except (TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"mixture: {error}") from error
 
     @classmethod

@@ -177,8 +177,8 @@ def _require_known(mixture: Mixture, sources: Sequence[MixtureSource]) -> None:
             raise PlanError("mixture: a weight belongs to one source; name each")
         if unknown:
             raise PlanError(
-                f"mixture: {what} of {', '.join(unknown)}, but there is no such {mixture.over};"
-                f" there are: {listed}"
+                f"mixture: {what} of {', '.join(unknown)}, but the episodes have no such"
+                f" {mixture.over}; they have: {listed}"
             )
     if mixture.weights is not None:
         if lacking := sorted(names - set(mixture.weights)):

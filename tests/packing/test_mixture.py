@@ -50,6 +50,17 @@ def test_json_round_trip() -> None:
     )
     assert Mixture.from_json(json.dumps(asdict(mixture))) == mixture
     assert Mixture.from_json("{}") == Mixture()
+    assert Mixture.from_json('{"epoch_tokens": 1e9}') == Mixture(epoch_tokens=10**9)
+
+
+def test_whole_numbers_are_no_other_mixture() -> None:
+    whole = Mixture(weights={"a": 1, "b": 0}, max_share={"*": 1})
+    assert json.dumps(asdict(whole)) == json.dumps(
+        asdict(Mixture(weights={"a": 1.0, "b": 0.0}, max_share={"*": 1.0}))
+    )
+    assert json.dumps(asdict(Mixture(temperature=2))) == json.dumps(
+        asdict(Mixture(temperature=2.0))
+    )
 
 
 @pytest.mark.parametrize(

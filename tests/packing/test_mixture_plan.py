@@ -198,7 +198,7 @@ def test_an_episode_in_two_selections_is_refused_by_name(ten: Lake) -> None:
 
 
 def test_what_cannot_be_mixed_says_so(ten: Lake) -> None:
-    with pytest.raises(PlanError, match="weight of droid, but there is no such dataset"):
+    with pytest.raises(PlanError, match="weight of droid, but the episodes have no such dataset"):
         plan_of(ten, Mixture(weights={"droid": 1, "even": 1, "odd": 1}))
     with pytest.raises(PackingError, match="cannot be filled"):
         plan_of(ten, Mixture(max_repeats=1, epoch_tokens=10**6))

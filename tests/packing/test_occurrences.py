@@ -3,19 +3,23 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from packing.arrange import arrange
 from packing.errors import PlanError
 from packing.mixture import Mixture, MixtureSource, Per, PlannedMixture
 from packing.occurrences import Occurrences, draw_occurrences, number_occurrences
 from packing.plan import RUNS_SCHEMA
+from packing.settings import PlanSettings
+from tests.packing.synthetic import spans_of_lengths
 
 Int64s = NDArray[np.int64]
 
@@ -235,3 +239,26 @@ def test_occurrences_are_numbered_in_the_order_of_consumption(
     numbered = number_occurrences(span, bounds)
     assert numbered.dtype == np.int32
     assert numbered.tolist() == expected
+
+
+@given(data=st.data())
+def test_packs_of_any_mixture_hold_each_span_as_often_as_drawn(data: st.DataObject) -> None:
+    runs, mixture, seed = data.draw(mixtures(data.draw(st.sampled_from(["step", "episode"]))))
+    of_run = np.repeat(np.arange(runs.num_rows), runs["num_spans"].to_numpy())
+    tokens = runs["tokens"].to_numpy() // runs["num_spans"].to_numpy()
+    spans = spans_of_lengths(tokens[of_run], episode=runs["episode"].to_numpy()[of_run])
+    drawn = draw_occurrences(runs, mixture, seed)
+    settings = PlanSettings(
+        budget_tokens=128,
+        slots_per_step=2,
+        epochs=3,
+        seed=seed,
+        packer=data.draw(st.sampled_from(["shuffle-fill", "bfd"])),
+        open_runs=data.draw(st.integers(1, 5)),
+    )
+    assume(all(drawn.counts(epoch).any() for epoch in range(3)))
+    made = arrange(spans, of_run, settings, drawn.counts)
+    assert made.packing.sum(spans.tokens).max() <= 128
+    for epoch, (first, stop) in enumerate(pairwise(made.epoch_bounds().tolist())):
+        counts = np.bincount(made.packing.items[first:stop], minlength=len(spans))
+        assert counts.tolist() == drawn.counts(epoch).tolist()
