@@ -27,9 +27,9 @@ class ReadPacks:
         row: int64 [P], row of the plan.
         reader: int64 [P], ascending.
         position: int64 [P], the reader's count from the begin of the stretch.
-        rank_step: int64 [P], number of the stretch and step, a row of the two below.
-        measured: bool [stretches * steps], False for those that only lead up to the others.
-        step: int64 [stretches * steps], step of the plan.
+        rank_step: int64 [P], number of the stretch and step, an index of the two below, flattened.
+        measured: bool [stretches, steps], False for those that only lead up to the others.
+        step: int64 [stretches, steps], step of the plan.
         cold: whether the stretches begin with the plan.
         per_step: packs of a rank and step.
     """
@@ -55,8 +55,9 @@ class ReadPacks:
         return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
     def per_rank_step(self, per_pack: NDArray[Any]) -> NDArray[np.float64]:
-        """float64 [stretches * steps]: sums of a figure per pack [P]."""
-        return np.bincount(self.rank_step, per_pack, len(self.measured)).astype(np.float64)
+        """float64 [stretches, steps]: sums of a figure per pack [P]."""
+        sums = np.bincount(self.rank_step, per_pack, self.measured.size)
+        return sums.astype(np.float64).reshape(self.measured.shape)
 
     def spread(self, per_pack: NDArray[Any]) -> Spread:
         """Of a figure per pack [P], over the measured steps of a rank."""
@@ -78,7 +79,8 @@ def choose_packs(plan: Plan, world_size: int, num_workers: int, most_pictures: i
     header = plan.header
     slots, steps = header.slots_per_step, header.num_steps
     per_step = -(-slots // world_size)
-    pictures = int(pc.sum(pc.list_flatten(plan.packs["images"])).as_py() or 0)
+    images = pc.list_flatten(plan.packs["images"])
+    pictures = max(int(pc.sum(images).as_py() or 0), len(images))  # a span without one costs too
     block = WINDOW_PACKS * num_workers
     reach = min(header.run_steps * per_step, MOST_LOOK_AHEAD_PACKS) + WINDOW_PACKS
     lead = -(-(reach * num_workers) // per_step)
@@ -111,8 +113,8 @@ def choose_packs(plan: Plan, world_size: int, num_workers: int, most_pictures: i
         reader=reader[order],
         position=position[order],
         rank_step=(stretch * length + nth // per_step)[there][order],
-        measured=np.tile(np.arange(length) >= lead, ranks),
-        step=(first[:, None] + np.arange(length)).ravel(),
+        measured=np.broadcast_to(np.arange(length) >= lead, (ranks, length)),
+        step=first[:, None] + np.arange(length),
         cold=not lead,
         per_step=per_step,
     )

@@ -1,4 +1,4 @@
-"""`headrace plan list|show|verify`."""
+"""`headrace plan list|show|verify`, and the other commands about saved plans."""
 
 import json
 from dataclasses import asdict
@@ -14,6 +14,7 @@ from tools.commands.plan_diff import diff
 from tools.commands.plan_extend import extend
 from tools.commands.plan_layouts import layouts
 from tools.commands.plan_materialize import materialize, materialized_sets, sets_text
+from tools.commands.plan_simulate import simulate
 
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
 _NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
@@ -23,7 +24,9 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout."
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     plans = typer.Typer(
-        help="List, show and verify saved plans.", no_args_is_help=True, rich_markup_mode=None
+        help="List, show, verify, compare and simulate saved plans.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     plans.command("list")(list_all)
     plans.command("show")(show)
@@ -31,6 +34,7 @@ def register(app: typer.Typer) -> None:
     plans.command("verify")(verify)
     plans.command("extend")(extend)
     plans.command("diff")(diff)
+    plans.command("simulate")(simulate)
     plans.command("check")(check)
     plans.command("materialize")(materialize)
     app.add_typer(plans, name="plan")

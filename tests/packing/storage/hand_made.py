@@ -18,8 +18,8 @@ def one_reader(packs: int, *, cold: bool = True) -> ReadPacks:
         reader=np.zeros(packs, np.int64),
         position=numbers,
         rank_step=numbers,
-        step=numbers,
-        measured=np.ones(packs, np.bool_),
+        step=numbers[None],
+        measured=np.ones((1, packs), np.bool_),
         cold=cold,
         per_step=1,
     )

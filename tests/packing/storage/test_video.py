@@ -79,7 +79,7 @@ def test_groups_streams_and_readers_are_apart() -> None:
         reader=packs.row // 8,
         position=packs.row % 8,
         rank_step=packs.row,
-        step=packs.row,
+        step=packs.step,
         measured=packs.measured,
         cold=False,
         per_step=1,
