@@ -1,50 +1,22 @@
-"""Signals and packet indexes of episodes: what a reader holds of them, and what it reads again.
+"""Signals and packet indexes of episodes: which of them a reader must read, and what that costs."""
 
-A reader keeps episodes as its memory allows and drops the least recently used. Which of them are
-still there when they are needed again follows from how many bytes of distinct episodes pass in how
-many windows: the footprint (Xiang et al., HOTL: a higher order theory of locality, ASPLOS 2013).
-"""
-
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packing.plan import Plan
+from packing.seeded import STREAM_SAMPLE, random_words
 from packing.spans import Int64s
 from packing.storage.columns import Reads, column_reads
+from packing.storage.episode_uses import Uses, held_windows, uses_of_packs, uses_of_some
 from packing.storage.facts import StorageFacts
-from packing.storage.packs import WINDOW_PACKS, ReadPacks, spans_of
+from packing.storage.packs import WINDOW_PACKS, ReadPacks
 
 UNBOUNDED_PACKS: Final = 1 << 40
 _CALLS_PER_LOAD: Final = 3
+_MOST_USES: Final = 1_000_000
 _EPISODE_ID_BYTES: Final = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Uses:
-    """Windows that need an episode, one row each: int64 [n], by reader, episode and window.
-
-    Attributes:
-        first: first pack of the window.
-        episode: which.
-        reader: whose.
-        nth: the reader's count of windows.
-    """
-
-    first: Int64s
-    episode: Int64s
-    reader: Int64s
-    nth: Int64s
-
-    @property
-    def opens(self) -> NDArray[np.bool_]:
-        """Whether the reader uses the episode for the first time, bool [n]."""
-        opens: NDArray[np.bool_] = (np.diff(self.episode, prepend=-1) != 0) | (
-            np.diff(self.reader, prepend=-1) != 0
-        )
-        return opens
 
 
 def read_episodes(
@@ -58,13 +30,15 @@ def read_episodes(
         packs: to replay.
         limit_bytes: memory of a reader for episodes.
     """
-    uses = _uses(plan, facts, packs)
-    held = _held_windows(uses, _memory(plan, facts), limit_bytes)
-    missed = uses.opens
-    if held is not None:
-        missed = missed | (np.diff(uses.nth, prepend=0) > held)
-    elif not packs.cold:
-        missed = np.zeros(len(missed), np.bool_)  # read long before the sample begins
+    uses, memory = uses_of_packs(plan, len(facts.address), packs), _memory(plan, facts)
+    if packs.cold:
+        held = held_windows(uses, memory, limit_bytes)
+        missed = uses.missed(held)
+    else:
+        some, share = uses_of_some(plan, packs, _MOST_USES)
+        held = held_windows(some, memory, int(limit_bytes * share))
+        per_window = int(some.missed(held).sum()) / share / packs.windows_of_plan(plan)
+        missed = _missed_in_sample(uses, packs, held, per_window)
     first, episode = uses.first[missed], uses.episode[missed]
     order = np.lexsort((facts.address[episode], first))
     first, episode = first[order], episode[order]
@@ -89,48 +63,20 @@ def read_episodes(
     return reads, UNBOUNDED_PACKS if held is None else max(held - 1, 1) * WINDOW_PACKS
 
 
-def _uses(plan: Plan, facts: StorageFacts, packs: ReadPacks) -> _Uses:
-    pack, (episode,) = spans_of(plan, packs, "episode")
-    count = len(facts.address)
-    number, firsts = packs.windows(WINDOW_PACKS)
-    pairs = np.unique(number[pack] * count + episode)
-    window, episode = pairs // count, pairs % count
-    first = firsts[window]
-    reader, nth = packs.reader[first], packs.position[first] // WINDOW_PACKS
-    order = np.lexsort((nth, episode, reader))
-    return _Uses(first=first[order], episode=episode[order], reader=reader[order], nth=nth[order])
+def _missed_in_sample(
+    uses: Uses, packs: ReadPacks, held: int | None, per_window: float
+) -> NDArray[np.bool_]:
+    """Which uses of a sample miss: those known to, and of the first ones as many as are due.
 
-
-def _held_windows(uses: _Uses, memory: Int64s, limit_bytes: int) -> int | None:
-    """The windows whose distinct episodes fill the memory on average; None where all fit."""
-    if not len(uses.nth):
-        return None
-    opens = uses.opens
-    readers = len(np.unique(uses.reader))
-    size = memory[uses.episode]
-    if int(size[opens].sum()) <= limit_bytes * readers:
-        return None
-    windows = int(uses.nth.max()) + 1
-    # Gaps between uses of an episode, also before the first and after the last.
-    closes = np.roll(opens, -1)
-    gap = np.concatenate(
-        [
-            np.where(opens, uses.nth + 1, np.diff(uses.nth, prepend=0)),
-            windows - uses.nth[closes],
-        ]
-    )
-    weight = np.concatenate([size, size[closes]]).astype(np.float64)
-    total = float(size[opens].sum())
-
-    def footprint(length: int) -> float:
-        absent = (weight * np.maximum(gap - length, 0)).sum() / (windows - length + 1)
-        return (total - float(absent)) / readers
-
-    low, high = 1, windows
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if footprint(middle) <= limit_bytes else (low, middle)
-    return low
+    What a reader used before the sample begins is not known; how much it misses on average is.
+    """
+    known = uses.missed(held) & ~uses.opens
+    measured = packs.measured.ravel()[packs.rank_step]
+    _, first = packs.windows(WINDOW_PACKS)
+    due = per_window * int(measured[first].sum()) - int((known & measured[uses.first]).sum())
+    share = due / max(1, int((uses.opens & measured[uses.first]).sum()))
+    chosen = random_words(len(known), STREAM_SAMPLE) < min(max(share, 0.0), 1.0) * 2.0**64
+    return known | (uses.opens & chosen)
 
 
 def _memory(plan: Plan, facts: StorageFacts) -> Int64s:

@@ -31,6 +31,8 @@ class ReadPacks:
         measured: bool [stretches, steps], False for those that only lead up to the others.
         step: int64 [stretches, steps], step of the plan.
         cold: whether the stretches begin with the plan.
+        world_size: ranks of the job.
+        num_workers: readers of a rank.
         per_step: packs of a rank and step.
     """
 
@@ -41,12 +43,26 @@ class ReadPacks:
     measured: NDArray[np.bool_]
     step: Int64s
     cold: bool
+    world_size: int
+    num_workers: int
     per_step: int
 
     @property
     def num_measured(self) -> int:
         """Steps of a rank over which figures are taken."""
         return int(self.measured.sum())
+
+    def windows_of_plan(self, plan: Plan) -> float:
+        """Windows of all readers over the whole plan."""
+        return plan.num_steps * self.per_step * self.world_size / WINDOW_PACKS
+
+    def reader_of(self, row: Int64s, slots: int) -> tuple[Int64s, Int64s]:
+        """Of rows of the plan the reader, of all of the job, and its count of windows."""
+        step, slot = row // slots, row % slots
+        position = step * self.per_step + slot // self.world_size
+        block = position // WINDOW_PACKS
+        worker = slot % self.world_size * self.num_workers + block % self.num_workers
+        return worker, block // self.num_workers
 
     def windows(self, window_packs: int) -> tuple[Int64s, Int64s]:
         """The number of each pack's window, int64 [P], and each window's first pack, int64 [W]."""
@@ -116,6 +132,8 @@ def choose_packs(plan: Plan, world_size: int, num_workers: int, most_pictures: i
         measured=np.broadcast_to(np.arange(length) >= lead, (ranks, length)),
         step=first[:, None] + np.arange(length),
         cold=not lead,
+        world_size=world_size,
+        num_workers=num_workers,
         per_step=per_step,
     )
 

@@ -21,6 +21,8 @@ def one_reader(packs: int, *, cold: bool = True) -> ReadPacks:
         step=numbers[None],
         measured=np.ones((1, packs), np.bool_),
         cold=cold,
+        world_size=1,
+        num_workers=1,
         per_step=1,
     )
 

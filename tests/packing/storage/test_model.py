@@ -135,6 +135,8 @@ def test_a_sample_tells_what_the_whole_tells(filmed: Lake) -> None:
         assert sample.pictures == pytest.approx(whole.pictures, rel=0.05)
         assert sample.video_bytes == pytest.approx(whole.video_bytes, rel=0.1)
         assert sample.decoded_frames == pytest.approx(whole.decoded_frames, rel=0.1)
+        assert sample.requests.mean == pytest.approx(whole.requests.mean, rel=0.15)
+        assert sample.read_bytes.mean == pytest.approx(whole.read_bytes.mean, rel=0.15)
 
 
 def test_a_plan_without_pictures(ten: Lake) -> None:

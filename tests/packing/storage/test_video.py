@@ -82,6 +82,8 @@ def test_groups_streams_and_readers_are_apart() -> None:
         step=packs.step,
         measured=packs.measured,
         cold=False,
+        world_size=1,
+        num_workers=1,
         per_step=1,
     )
     shown = [(0, 0, 3), (1, 0, 4), (2, 1, 3), (8, 0, 3)]
