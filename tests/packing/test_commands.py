@@ -201,3 +201,16 @@ def test_a_grown_plan_needs_its_tokenizer_again(
     grown = run("plan", "extend", ten.uri, "small", "--tokenizer", model, "--json")
     assert grown.exit_code == 0, grown.output
     assert len(json.loads(grown.stdout)["segments"]) == 2
+
+
+def test_extended_plan_lists_its_segments(ten: Lake) -> None:
+    pack(ten, "dataset = 'even'", "--name", "mix")
+    args = ("plan", "extend", ten.uri, "mix", "dataset = 'odd'", "--name", "more", "--epochs", 2)
+    document = json.loads(run(*args, "--json").stdout)
+    first, second = document["segments"]
+    assert (first["parent_hash"], second["settings"]["epochs"]) == ("", 2)
+    assert second["first_step"] == first["num_steps"]
+    assert document["num_steps"] == first["num_steps"] + second["num_steps"]
+    shown = run("plan", "show", ten.uri, "more").stdout
+    assert "segments" in shown
+    assert second["parent_hash"][:12] in shown

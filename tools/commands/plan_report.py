@@ -13,6 +13,7 @@ from packing.layout import TokenLayout
 from packing.mixture import PlannedMixture
 from packing.plan_header import PlanHeader
 from packing.plan_store import PlanEntry
+from tools.commands.segment_report import segment_table
 from tools.commands.storage_report import storage_table
 
 
@@ -36,6 +37,8 @@ def print_plan(entry: PlanEntry, header: PlanHeader) -> None:
     """Tables for people: size, quality, audit."""
     console = Console(highlight=False)
     console.print(_facts(entry, header))
+    if len(header.segments) > 1:
+        console.print(segment_table(header))
     console.print(_quality(header))
     if header.quality.storage:
         console.print(storage_table(header.quality.storage))
@@ -185,20 +188,23 @@ def _mixture(mixture: PlannedMixture, shares: Sequence[SourceShare]) -> Table:
     if asked.max_repeats is not None:
         rules.append(f"at most {asked.max_repeats} times an epoch")
     rules += [
-        f"{name} " + ", ".join(f"{source} {share:g}" for source, share in limits.items())
+        f"{name} "
+        + ", ".join(
+            f"{source.replace('*', 'others')} {share:g}" for source, share in limits.items()
+        )
         for name, limits in (("min share", asked.min_share), ("max share", asked.max_share))
         if limits
     ]
     grid = Table(title=f"mixture {'; '.join(rules)}", title_justify="left")
     grid.add_column(asked.over, overflow="fold")
-    for name in ("spans", "tokens", "asked", "got", "repeats", "omitted", "most"):
+    for name in ("spans", "weight", "asked", "got", "repeats", "omitted", "most"):
         grid.add_column(name, justify="right", no_wrap=True)
     for share in shares:
         omitted = str(share.omitted) + (f" ({share.never} never)" if share.never else "")
         grid.add_row(
             share.source,
             str(share.spans),
-            str(share.tokens),
+            f"{share.wished_share:.2%}",
             f"{share.asked_share:.2%}",
             f"{share.got_share:.2%}",
             str(share.repeated),
