@@ -51,7 +51,8 @@ class SourceShare:
         source: dataset, embodiment or selection.
         episodes, spans, tokens: of the source.
         asked_tokens, got_tokens: tokens of all epochs, as the mixture says and as planned.
-        asked_share, got_share: of the tokens of all sources.
+        wished_share: of the tokens of all sources, by weight or temperature alone.
+        asked_share, got_share: the same after caps and floors, and as planned.
         planned: occurrences.
         repeated: occurrences beyond the first of an epoch, summed over epochs.
         omitted: spans that an epoch leaves out, summed over epochs.
@@ -65,6 +66,7 @@ class SourceShare:
     tokens: int
     asked_tokens: int
     got_tokens: int
+    wished_share: float
     asked_share: float
     got_share: float
     planned: int

@@ -9,6 +9,7 @@ import numpy as np
 
 from packing.audit import SourceAudit, SourceShare
 from packing.mixture import PlannedMixture
+from packing.quotas import wished_shares
 from packing.seeded import Indices
 from packing.spans import EpisodeSteps, Int64s, SpanSet
 
@@ -134,6 +135,7 @@ def audit_shares(mixture: PlannedMixture, tally: Tally, epochs: int) -> tuple[So
     """
     asked = sum(source.epoch_tokens for source in mixture.sources)
     got = int(tally.tokens.sum())
+    wished = wished_shares(mixture.asked, mixture.sources)
     return tuple(
         SourceShare(
             source=source.name,
@@ -142,6 +144,7 @@ def audit_shares(mixture: PlannedMixture, tally: Tally, epochs: int) -> tuple[So
             tokens=source.tokens,
             asked_tokens=source.epoch_tokens * epochs,
             got_tokens=int(tally.tokens[number]),
+            wished_share=float(wished[number]),
             asked_share=source.epoch_tokens / asked,
             got_share=int(tally.tokens[number]) / got,
             planned=int(tally.planned[number]),

@@ -48,6 +48,12 @@ def plan_mixture(mixture: Mixture, sources: Sequence[MixtureSource]) -> PlannedM
     )
 
 
+def wished_shares(mixture: Mixture, sources: Sequence[MixtureSource]) -> list[Fraction]:
+    """Share of each source by its weight or temperature alone, before caps and floors."""
+    weights = _weights(mixture, sources)
+    return [weight / sum(weights) for weight in weights]
+
+
 def fill(
     weights: Sequence[Fraction], least: Sequence[Fraction], most: Sequence[Fraction], total: int
 ) -> list[Fraction]:

@@ -69,7 +69,9 @@ def test_the_mixture_is_printed(ten: Lake) -> None:
     )
     assert result.exit_code == 0, result.output
     (even,) = [line for line in result.stdout.splitlines() if "even" in line and "%" in line]
-    assert float(even.split("%")[0].split()[-1]) == pytest.approx(75, abs=0.1)
+    weight, asked, _ = (float(cell.split()[-1]) for cell in even.split("%")[:-1])
+    assert weight == 75
+    assert asked == pytest.approx(75, abs=0.1)
     for words in ("mixture of datasets, each span alike; weights", "at most 4 times an epoch"):
         assert words in " ".join(result.stdout.split())
     assert "mixture" in run("plan", "show", ten.uri, "mix").stdout

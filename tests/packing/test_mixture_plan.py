@@ -74,6 +74,7 @@ def test_shares_are_those_asked_to_within_a_run(ten: Lake) -> None:
     plan = plan_of(ten, EVEN_AND_ODD)
     source_tokens = sum(audit.tokens for audit in plan.header.audit)
     even, odd = plan.header.shares
+    assert (even.wished_share, odd.wished_share) == (0.75, 0.25)
     assert (even.source, odd.source) == ("even", "odd")
     assert even.asked_tokens + odd.asked_tokens == 4 * source_tokens
     assert even.asked_share == pytest.approx(0.75, abs=1e-3)

@@ -159,7 +159,7 @@ def test_filling_keeps_every_bound_and_the_proportions_between_them(
 @given(st.lists(st.fractions(0, 1000), min_size=1, max_size=20))
 def test_rounding_keeps_the_sum_and_is_off_by_less_than_one(shares: list[Fraction]) -> None:
     total = math.ceil(sum(shares))
-    assert_rounded([*shares, total - sum(shares)], total)
+    assert_rounded([*shares, Fraction(total - sum(shares))], total)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=20), st.integers(1, 10**12))
