@@ -1,4 +1,4 @@
-"""A plan at a glance: fill, balance, shares of the datasets, and length bias of the packs."""
+"""A plan at a glance: fill, balance, shares of the datasets, length bias, shuffle and storage."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,12 +31,14 @@ def draw_plan(plan: Plan, path: Path) -> None:
         ) from error
     planned = PlannedSpans.of(plan)
     spans, packing = planned.spans, planned.packing
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
-    (fill, cost), (share, bias) = figure.subplots(2, 2)
+    figure = Figure(figsize=(15, 7.5), layout="constrained")
+    (fill, cost, share), (bias, shuffle, storage) = figure.subplots(2, 3)
     _draw_fill(fill, plan, spans, packing)
     _draw_balance(cost, plan, spans, packing)
     _draw_shares(share, plan)
     _draw_bias(bias, plan, spans, packing)
+    _draw_shuffle(shuffle, plan)
+    _draw_storage(storage, plan)
     header = plan.header
     figure.suptitle(
         f"plan {header.plan_hash[:12]}: {header.num_spans} {header.span_maker['kind']} spans,"
@@ -110,3 +112,30 @@ def _draw_bias(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None
     axes.set_xlabel("mean span length of a pack, tokens")
     axes.set_ylabel("packs")
     axes.legend()
+
+
+def _draw_shuffle(axes: "Axes", plan: Plan) -> None:
+    quality = plan.header.quality
+    names = [str(k) for k in quality.shuffle]
+    axes.bar(names, list(quality.shuffle.values()), 0.5, color="tab:purple")
+    axes.axhline(1.0, color="0.5", linewidth=1)
+    axes.set_title(f"Shuffle: {quality.near_duplicates:.1%} of spans have a near-duplicate")
+    axes.set_xlabel("steps taken together")
+    axes.set_ylabel("variety of episodes, global shuffle = 1")
+
+
+def _draw_storage(axes: "Axes", plan: Plan) -> None:
+    uses = plan.header.quality.storage
+    video = [use.video_bytes * use.world_size / 1e6 for use in uses]
+    other = [use.bytes_per_step / 1e6 - size for use, size in zip(uses, video, strict=True)]
+    names = [
+        f"ranks: {use.world_size}\n{use.requests_per_step:,.0f} requests\n"
+        f"{use.decoded_over_shown:.2f} frames decoded per picture"
+        for use in uses
+    ]
+    axes.bar(names, video, 0.5, color="tab:green", label="video")
+    axes.bar(names, other, 0.5, bottom=video, color="tab:orange", label="signals and indexes")
+    axes.set_title("Storage: read in a step by all ranks")
+    axes.set_ylabel("MB")
+    if uses:
+        axes.legend()

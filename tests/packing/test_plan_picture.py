@@ -26,7 +26,7 @@ def test_png_of_a_readable_size(plan: Plan, tmp_path: Path) -> None:
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
-    assert (width, height) == (1320, 900)
+    assert (width, height) == (1800, 900)
 
 
 def test_a_mixture_is_drawn_beside_what_was_recorded(ten: Lake, tmp_path: Path) -> None:
