@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lake import Episode, EpisodeWriter, Lake, create_lake
+from packing.extend_plan import extend_plan
 from packing.make_plan import make_plan
 from packing.plan import PACKS_SCHEMA, Plan
 from packing.plan_diff import FieldDiff, diff_plans
@@ -152,6 +153,26 @@ def test_texts(write: Callable[..., Lake], make_episode: Callable[..., Episode])
     lake = write([make_episode(number, instruction=f"t{number}") for number in range(4)])
     ids = lake.dataset("trajectories").to_table(columns=["episode_id"])["episode_id"].to_pylist()
     assert diff_plans(_plan(lake, ids[:3]), _plan(lake, ids[2:])).texts == (2, 1)
+
+
+def test_a_grown_plan_differs_from_where_it_grew(
+    plan: Plan,
+    write: Callable[..., Lake],
+    make_episode: Callable[..., Episode],
+) -> None:
+    lake = write([make_episode(50 + n, steps=25, dataset="new") for n in range(2)])
+    grown = extend_plan(lake, plan)
+    diff = diff_plans(plan, grown)
+    assert (diff.first_step_spans, diff.first_step_slots) == (plan.num_steps, plan.num_steps)
+    assert (diff.only_a, diff.changed) == ((), ())
+    assert [episode.split("/")[0] for episode in diff.only_b] == ["new", "new"]
+    [new] = [row for row in diff.datasets if row.dataset == "new"]
+    assert (new.episodes, new.spans, new.planned) == ((0, 2), (0, 50), (0, 50))
+    appended = grown.packs.to_pylist()[plan.packs.num_rows :]
+    assert new.tokens == (0, sum(row["tokens"] for row in appended))
+    changed = {field.name: (field.a, field.b) for field in diff.header}
+    assert changed["segment 1: steps"] == (None, grown.num_steps - plan.num_steps)
+    assert "segment 0: steps" not in changed
 
 
 def test_command(ten: Lake) -> None:

@@ -13,6 +13,7 @@ from lake import Episode, Lake
 from lake.errors import HeadraceError
 from packing.cost import CostModel
 from packing.errors import PackingError, PlanError
+from packing.extend_plan import extend_plan
 from packing.job_time import JobSpeed, job_time, waits_of
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
@@ -30,7 +31,7 @@ from tools.cli import build_app
 def lengths(
     write: Callable[[Sequence[Episode]], Lake], make_episode: Callable[..., Episode]
 ) -> Lake:
-    """Seven episodes of 60, 50, ... steps, a token each."""
+    """Seven episodes of 60, 50, ... steps."""
     steps = (60, 50, 40, 30, 20, 10, 5)
     return write([make_episode(number, steps=count) for number, count in enumerate(steps)])
 
@@ -101,6 +102,26 @@ def test_the_plan_s_own_balance_is_found_again(lengths: Lake) -> None:
     assert ratio == pytest.approx(plan.header.quality.max_over_mean[4])
     assert job.worst_max_over_mean == pytest.approx((job.max_cost / job.mean_cost)[full].max())
     assert job.storage == next(u for u in plan.header.quality.storage if u.world_size == 4)
+
+
+def test_a_grown_plan_goes_on(
+    lengths: Lake,
+    plan: Plan,
+    write: Callable[[Sequence[Episode]], Lake],
+    make_episode: Callable[..., Episode],
+) -> None:
+    lake = write([make_episode(50 + number, steps=33) for number in range(6)])
+    grown = extend_plan(lake, plan)
+    job = simulate_plan(grown, _facts(lake, grown), 2)
+    alone = simulate_plan(plan, _facts(lengths, plan), 2)
+    assert job.epochs[0] == alone.epochs[0]
+    assert [epoch.epoch for epoch in job.epochs] == [0, 1]
+    assert (job.epochs[1].spans, job.epochs[1].tokens) == (6, 6 * (33 + len("lift block 50") + 2))
+    assert job.steps == sum(epoch.steps for epoch in job.epochs)
+    ratio = alone.max_cost / alone.mean_cost
+    assert (job.max_cost / job.mean_cost)[: plan.num_steps].tolist() == pytest.approx(
+        ratio.tolist()
+    )
 
 
 def test_waiting_worked_out_by_hand() -> None:
