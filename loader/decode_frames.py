@@ -68,7 +68,7 @@ class PictureDecoder:
         stream, decoded = fetched.stream, 0
         rows = pack.images.rows.get(stream, {})
         keep = frozenset(pack.pictures.keep.get(stream, ()))
-        for ordinal, frame in self._decoder.decode(stream.index, fetched.run, fetched.data):
+        for ordinal, frame in self._decoder.decode(fetched.index, fetched.run, fetched.data):
             decoded += 1
             if ordinal in rows:
                 self._show(frame, rows[ordinal], destinations)

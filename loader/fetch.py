@@ -11,6 +11,7 @@ from typing import Final
 
 from lake.read_video import ByteRange, read_ranges
 from lake.store import Lake
+from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.cursor import Cursor
 from loader.episodes import CameraStream, EpisodeCache, EpisodeData
@@ -36,9 +37,10 @@ class ComingPack:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedRun:
-    """Packets of one decode run, read."""
+    """Packets of one decode run, read; `index` is what the run numbers packets by."""
 
     stream: CameraStream
+    index: VideoIndex
     run: DecodeRun
     data: bytes | memoryview
 
@@ -73,11 +75,6 @@ class FetchLimits:
     kept_frame_bytes: int
     episode_bytes: int
 
-    @property
-    def total_bytes(self) -> int:
-        """All of them."""
-        return self.packet_bytes + self.kept_frame_bytes + self.episode_bytes
-
 
 class Fetcher:
     """Yields the packs of some blocks of positions with their bytes."""
@@ -99,10 +96,8 @@ class Fetcher:
         self._reuse = Reuse(limits.kept_frame_bytes)
         self._coming: deque[ComingPack] = deque()
         self._coming_images = 0
-        # As far as the plan says that frames of a run are shown again; it grows from one window,
-        # so that the first batch does not wait for it.
-        reach = rows.plan.header.run_steps * cursor.packs_per_step
-        self._most_look_ahead = min(max(reach, WINDOW_PACKS), _MOST_LOOK_AHEAD_PACKS)
+        # It grows from one window, so that the first batch does not wait for it.
+        self._most_look_ahead = most_look_ahead(rows, cursor)
         self._look_ahead = 0
 
     def packs(self, blocks: Iterable[range]) -> Iterator[FetchedPack]:
@@ -173,9 +168,16 @@ class Fetcher:
                 signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
                 runs=tuple(
-                    FetchedRun(stream=stream, run=run, data=next(parts)) for stream, run in runs
+                    FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
+                    for stream, run in runs
                 ),
             )
+
+
+def most_look_ahead(rows: PlanRows, cursor: Cursor) -> int:
+    """Packs within which, as the plan says, frames of a run are shown again; within reason."""
+    reach = rows.plan.header.run_steps * cursor.packs_per_step
+    return min(max(reach, WINDOW_PACKS), _MOST_LOOK_AHEAD_PACKS)
 
 
 def _byte_range(stream: CameraStream, run: DecodeRun) -> ByteRange:

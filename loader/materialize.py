@@ -64,10 +64,13 @@ def materialize(
     find_plan(lake, plan.plan_hash)
     require_conditional_put(lake.uri, lake.storage_options)
     target = MaterializedSet.create(lake, plan.header, settings or MaterializedSettings())
+    ours = target.complete
     if not target.complete:
         pool = ProcessPool(target, plan, workers) if workers else InlinePool(target, plan)
         with pool:
-            _Writing(target, pool, chunk_packs, on_progress).run()
+            ours = _Writing(target, pool, chunk_packs, on_progress).run()
+    # Whoever committed last cleans up; if it was killed before it did, the next call does.
+    if ours and target.has_former_versions:
         target.clean_up()
     return target
 
@@ -91,17 +94,29 @@ class _Writing:
         self._packs = target.packs
         self._bytes = 0
 
-    def run(self) -> None:
-        """Until the set is complete."""
+    def run(self) -> bool:
+        """Until the set is complete; whether it was completed here."""
         self._on_progress(self._packs, self._target.num_packs, 0)
+        ours = False
         while not self._target.complete:
             self._submit()
-            for written in self._pool.written(self._count):
-                self._under_way.discard(written.chunk)
-                first, stop = written.chunk
-                if first >= self._target.packs:  # else others were first
-                    self._waiting[first] = stop, written.fragments
-            self._commit()
+            try:
+                self._collect()
+            except LakeError:
+                # Who completes a set cleans up, also files that we are still writing.
+                self._target.reload()
+                if self._target.packs < self._target.num_packs:
+                    raise
+                return False
+            ours = self._commit()
+        return ours
+
+    def _collect(self) -> None:
+        for written in self._pool.written(self._count):
+            self._under_way.discard(written.chunk)
+            first, stop = written.chunk
+            if first >= self._target.packs:  # else others were first
+                self._waiting[first] = stop, written.fragments
 
     def _submit(self) -> None:
         """Keep the processes busy, but not further ahead of the commits than memory allows."""
@@ -134,11 +149,11 @@ class _Writing:
             min(self._packs, self._target.num_packs), self._target.num_packs, self._bytes
         )
 
-    def _commit(self) -> None:
+    def _commit(self) -> bool:
         """Commit the chunks that follow what is committed, once they are enough to be worth it.
 
-        Each commit writes the list of all data files again, so their number must not grow with
-        that of the chunks.
+        Each commit writes the list of all data files again, so the number of commits must not grow
+        with that of the chunks. True where one was made and no other writer was first.
         """
         fragments: list[FragmentMetadata] = []
         stop, chunks = self._target.packs, 0
@@ -150,10 +165,11 @@ class _Writing:
         if not chunks or (
             chunks < committed * _CHUNKS_PER_COMMIT and stop < self._target.num_packs
         ):
-            return
+            return False
         won = self._target.commit(fragments)
         there = self._target.packs
         self._waiting = {first: rest for first, rest in self._waiting.items() if first >= there}
         self._under_way = {chunk for chunk in self._under_way if chunk[0] >= there}
         if not won:
             self._packs = max(self._packs, there)
+        return won

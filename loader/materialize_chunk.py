@@ -105,7 +105,7 @@ def _verify(pack: FetchedPack) -> None:
     for run in pack.runs:
         packets = run.run
         try:
-            verify_packets(run.stream.index, packets.first_packet, run.data, packets.stop_packet)
+            verify_packets(run.index, packets.first_packet, run.data, packets.stop_packet)
         except CorruptDataError as error:
             raise CorruptDataError(f"{pack.where(run)}: {error}") from error
 

@@ -10,7 +10,7 @@ frames in the order of their runs.
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Final
@@ -63,6 +63,8 @@ _KIND_FIELDS: Final = tuple(
 )
 _NO_STEPS: Final = np.empty(0, np.int32)
 
+StreamMap = MutableMapping[tuple[int, int], CameraStream]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PackContent:
@@ -108,7 +110,7 @@ def pack_to_bytes(content: PackContent) -> bytes:
         **{
             name: _joined(
                 [
-                    getattr(run.stream.index, name)[run.run.first_packet : run.run.stop_packet]
+                    getattr(run.index, name)[run.run.first_packet : run.run.stop_packet]
                     for run in ordered
                 ]
             )
@@ -133,20 +135,25 @@ def pack_to_bytes(content: PackContent) -> bytes:
     )
 
 
-def pack_from_bytes(data: memoryview, row: PackRow, rows: PlanRows) -> PackContent:
-    """Parse what `pack_to_bytes` wrote; arrays and packets are views of `data`.
+def pack_from_bytes(
+    data: memoryview, row: PackRow, rows: PlanRows, streams: StreamMap
+) -> PackContent:
+    """Parse what `pack_to_bytes` wrote; packets are views of `data`, arrays are not.
 
     Args:
         data: the bytes, already verified.
         row: the pack's spans.
         rows: the plan's tables.
+        streams: (episode, camera) -> stream, of other packs. It is used where it is there, so that
+            packs that show pictures of one camera have one stream in common, and added where not.
 
     Raises:
         CorruptDataError: not the bytes of this pack.
     """
     try:
         header, arrays, payload = _parse(data)
-        streams = _streams(header, arrays, row, rows)
+        indexes = _indexes(header, arrays)
+        ours = _streams(arrays, indexes, row, rows, streams)
         content = PackContent(
             images=ImageTable(
                 span=arrays["image_span"],
@@ -155,13 +162,13 @@ def pack_from_bytes(data: memoryview, row: PackRow, rows: PlanRows) -> PackConte
                 frame=arrays["image_frame"],
                 nth=counted(arrays["image_span"], len(row)),
                 stream=arrays["image_stream"],
-                streams=streams,
+                streams=ours,
             ),
             signals=PackSignals(
                 state=arrays["state"].reshape(header["state_shape"]),
                 action=arrays["action"].reshape(header["action_shape"]),
             ),
-            runs=_runs(arrays, streams, payload),
+            runs=_runs(arrays, ours, indexes, payload),
         )
     except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
         raise CorruptDataError(f"its content cannot be parsed ({error!r})") from error
@@ -191,14 +198,14 @@ def _parse(data: memoryview) -> tuple[dict[str, Any], dict[str, NDArray[Any]], m
     header: dict[str, Any] = json.loads(bytes(data[_HEAD.size : at]))
     arrays = {}
     for (name, dtype), count in zip(_ARRAYS.items(), header["counts"], strict=True):
-        arrays[name] = np.frombuffer(data, np.dtype(dtype), count, at)
+        # Copied, since streams outlive their pack and must not hold its bytes.
+        arrays[name] = np.frombuffer(data, np.dtype(dtype), count, at).copy()
         at += arrays[name].nbytes
     return header, arrays, data[at:]
 
 
-def _streams(
-    header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], row: PackRow, rows: PlanRows
-) -> tuple[CameraStream, ...]:
+def _indexes(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[VideoIndex]:
+    """[C]: of each stream, the packets that the pack holds."""
     kinds: list[dict[str, Any]] = [
         {
             **kind,
@@ -207,40 +214,57 @@ def _streams(
         }
         for kind in header["kinds"]
     ]
-    run_bounds = _bounds(arrays["stream_runs"])
-    packet_bounds = _bounds(arrays["run_packets"])[run_bounds]
-    byte_bounds = _bounds(arrays["packet_size"])[packet_bounds]
-    cameras = rows.plan.header.cameras
-    streams = []
-    for number, (episode, camera, kind) in enumerate(
-        zip(
-            arrays["stream_episode"].tolist(),
-            arrays["stream_camera"].tolist(),
-            arrays["stream_kind"].tolist(),
-            strict=True,
-        )
+    packets = _bounds(arrays["run_packets"])[_bounds(arrays["stream_runs"])]
+    indexes = []
+    for kind, (first, stop) in zip(
+        arrays["stream_kind"].tolist(), pairwise(packets.tolist()), strict=True
     ):
-        packets = slice(*packet_bounds[number : number + 2].tolist())
-        of_packet: dict[str, Any] = {name: arrays[name][packets] for name in _OF_PACKET}
-        index = VideoIndex(**kinds[kind], **of_packet, step_to_frame=_NO_STEPS)
-        label = f"pictures of {index.width}x{index.height}"
-        if episode >= 0:
-            label = f"episode {rows.episode_id[episode].as_py()}, camera {cameras[camera]}"
-        streams.append(
-            CameraStream(
+        of_packet: dict[str, Any] = {name: arrays[name][first:stop] for name in _OF_PACKET}
+        indexes.append(VideoIndex(**kinds[kind], **of_packet, step_to_frame=_NO_STEPS))
+    return indexes
+
+
+def _streams(
+    arrays: Mapping[str, NDArray[Any]],
+    indexes: Sequence[VideoIndex],
+    row: PackRow,
+    rows: PlanRows,
+    known: StreamMap,
+) -> tuple[CameraStream, ...]:
+    packets = _bounds(arrays["run_packets"])[_bounds(arrays["stream_runs"])]
+    offsets = _bounds(arrays["packet_size"])[packets].tolist()
+    streams = []
+    for episode, camera, index, offset in zip(
+        arrays["stream_episode"].tolist(),
+        arrays["stream_camera"].tolist(),
+        indexes,
+        offsets[:-1],
+        strict=True,
+    ):
+        if (stream := known.get((episode, camera))) is None:
+            label = f"pictures of {index.width}x{index.height} in pack {row.pack}"
+            if episode >= 0:
+                name = rows.plan.header.cameras[camera]
+                label = f"episode {rows.episode_id[episode].as_py()}, camera {name}"
+            stream = CameraStream(
                 episode=episode,
                 camera=camera,
                 label=label,
                 address=row.pack,
-                base_offset=int(byte_bounds[number]),
+                base_offset=offset,
                 index=index,
             )
-        )
+            if episode >= 0:
+                known[episode, camera] = stream
+        streams.append(stream)
     return tuple(streams)
 
 
 def _runs(
-    arrays: Mapping[str, NDArray[Any]], streams: Sequence[CameraStream], payload: memoryview
+    arrays: Mapping[str, NDArray[Any]],
+    streams: Sequence[CameraStream],
+    indexes: Sequence[VideoIndex],
+    payload: memoryview,
 ) -> tuple[FetchedRun, ...]:
     stream_of = np.repeat(np.arange(len(streams)), arrays["stream_runs"]).tolist()
     packets = _bounds(arrays["run_packets"])
@@ -255,6 +279,7 @@ def _runs(
         runs.append(
             FetchedRun(
                 stream=streams[stream],
+                index=indexes[stream],
                 run=DecodeRun(
                     first_packet=first - before,
                     stop_packet=stop - before,

@@ -204,6 +204,12 @@ class MaterializedSet:
         self.reload()
         return True
 
+    @property
+    def has_former_versions(self) -> bool:
+        """Whether there is something to clean up."""
+        with self.lake.errors_named("look at materialised packs"):
+            return len(self.dataset.versions()) > 1
+
     def clean_up(self) -> None:
         """Delete former versions and files of writers that died; only of a complete set.
 

@@ -124,10 +124,10 @@ class PackEncoder:
         )
         frames = np.arange(len(pictures), dtype=np.int32)
         run = DecodeRun(first_packet=0, stop_packet=len(pictures), frames=frames)
-        return FetchedRun(stream=stream, run=run, data=video.payload)
+        return FetchedRun(stream=stream, index=video.index, run=run, data=video.payload)
 
     def _decoded(self, run: FetchedRun) -> Iterator[NDArray[np.uint8]]:
-        for _, frame in self._check.decode(run.stream.index, run.run, run.data):
+        for _, frame in self._check.decode(run.index, run.run, run.data):
             out = np.empty((3, frame.height, frame.width), np.uint8)
             self._converter.rgb(frame, out)
             yield out

@@ -67,9 +67,7 @@ def stream_batches(
         fetcher = Fetcher(lake.at(plan.header.versions), rows, cursor, limits, metrics)
     else:
         packs = MaterializedSet.open(lake, plan.header, materialized).require_complete()
-        fetcher = MaterializedFetcher(
-            packs, rows, cursor, shape, limit_bytes=limits.total_bytes, metrics=metrics
-        )
+        fetcher = MaterializedFetcher(packs, rows, cursor, shape, limits, metrics)
     decoder = PictureDecoder(shape, metrics)
     for fetched in fetcher.packs(blocks):
         yield _fill(fetched, rows, shape, pool, decoder, metrics)

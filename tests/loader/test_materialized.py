@@ -135,8 +135,8 @@ def test_every_process_mode_reads_packs_and_nothing_else(
     with PackLoader(written, "mix", framework="numpy", materialized=True, **options) as loader:
         assert [scenes.digest(batch) for batch in loader] == reference
         counts = loader.metrics.counts
-    assert counts["reused_frames"] == 0
     assert counts["wanted_frames"] >= counts["decoded_frames"] > 0
+    assert counts["reused_frames"] > 0
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -107,7 +107,7 @@ def _content(target: MaterializedSet, plan: Plan, pack: int) -> PackContent:
     rows = PlanRows(plan)
     (row,) = rows.read([cursor.place(pack)])
     data = target.take([pack], ["data"])["data"][0].as_buffer()
-    return pack_from_bytes(memoryview(data), row, rows)
+    return pack_from_bytes(memoryview(data), row, rows, {})
 
 
 def test_a_picture_shown_twice_is_encoded_once_in_a_stream_per_size(lake: Lake, plan: Plan) -> None:
