@@ -8,12 +8,12 @@ from packing.plan_header import PlanHeader
 def segment_table(header: PlanHeader) -> Table:
     """One row per segment, in the order of consumption."""
     grid = Table(
-        title="segments (what follows is of the newest; `plan show PARENT` of the others)",
+        title="segments (what follows is of the newest)",
         title_justify="left",
     )
-    for name in ("first step", "steps", "epochs", "spans", "padding", "packs / bound", "Q1"):
+    for name in ("from step", "steps", "epochs", "spans", "padding", "/ bound", "Q1"):
         grid.add_column(name, justify="right")
-    grid.add_column("continues")
+    grid.add_column("continues", no_wrap=True)
     for segment in header.segments:
         shuffle = segment.quality.shuffle.get(1)
         grid.add_row(
