@@ -58,10 +58,10 @@ class StatsDiff:
     Attributes:
         spec_id, feature: what of.
         counts: steps counted in A and B; None where a plan has no statistics of it.
-        mean_shift: the most that an element's mean moves, in standard deviations of A; None where
-            only one plan has them.
+        mean_shift: the most that an element's mean moves, in standard deviations of A; infinite
+            where it is constant in A, None where only one plan has them.
         std_ratio: the most that an element's standard deviation changes, as the larger over the
-            smaller; None likewise.
+            smaller; infinite and None likewise.
     """
 
     spec_id: str

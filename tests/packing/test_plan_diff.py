@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from lake import Episode, EpisodeWriter, Lake, create_lake
+from lake.visible import visible_episodes
 from packing.extend_plan import extend_plan
 from packing.make_plan import make_plan
 from packing.plan import PACKS_SCHEMA, Plan
 from packing.plan_diff import FieldDiff, diff_plans
-from packing.plan_store import save_plan
+from packing.plan_store import load_plan, save_plan
 from packing.window_spans import WindowSpans
 from tools.cli import build_app
 
@@ -147,6 +148,27 @@ def test_an_episode_whose_content_changed(
     first = min(row["step"] for row in a.packs.to_pylist() if 1 in row["episode"])
     assert diff.first_step_spans == first
     assert [s.feature for s in diff.stats] == ["action"]
+
+
+def test_a_constant_element_has_moved_infinitely(
+    write: Callable[..., Lake], make_episode: Callable[..., Episode]
+) -> None:
+    still = {**make_episode(0).features, "action": np.zeros((12, 3), np.float32)}
+    lake = write([make_episode(0, features=still), make_episode(1)])
+    ids = sorted(visible_episodes(lake)["episode_id"].to_pylist())
+    save_plan(lake, _plan(lake, ids[:1]), "a")
+    save_plan(lake, _plan(lake, ids[1:]), "b")
+    diff = diff_plans(load_plan(lake, "a"), load_plan(lake, "b"))
+    action = next(s for s in diff.stats if s.feature == "action")
+    assert (action.mean_shift, action.std_ratio) == (np.inf, np.inf)
+    arguments = ["plan", "diff", lake.uri, "a", "b", "--json"]
+    text = CliRunner().invoke(build_app(), arguments).stdout
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    document = json.loads(text, parse_constant=refuse)
+    assert "inf" in {s["mean_shift"] for s in document["stats"]}
 
 
 def test_texts(write: Callable[..., Lake], make_episode: Callable[..., Episode]) -> None:

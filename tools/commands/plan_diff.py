@@ -1,8 +1,9 @@
 """`headrace plan diff`."""
 
 import json
+import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,13 +40,23 @@ def diff(
     opened = open_lake(lake, storage_options=storage_options(store))
     found = diff_plans(load_plan(opened, a), load_plan(opened, b))
     if as_json:
-        typer.echo(json.dumps({"same": found.same, **asdict(found)}, ensure_ascii=False))
+        typer.echo(json.dumps(_document(found), ensure_ascii=False))
     elif found.same:
         typer.echo(f"{a} and {b} are the same plan, {found.hashes[0]}")
     else:
         _print(Console(highlight=False, markup=False), found, (a, b))
     if not found.same:
         raise typer.Exit(1)
+
+
+def _document(found: "PlanDiff") -> dict[str, Any]:
+    document = {"same": found.same, **asdict(found)}
+    for each in document["stats"]:
+        # Of an element that is constant in one plan: infinite, for which JSON has no word.
+        for name in ("mean_shift", "std_ratio"):
+            if each[name] is not None and not math.isfinite(each[name]):
+                each[name] = "inf"
+    return document
 
 
 def _print(console: "Console", found: "PlanDiff", names: tuple[str, str]) -> None:

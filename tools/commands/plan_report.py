@@ -28,6 +28,7 @@ def print_plan_json(entry: PlanEntry, header: PlanHeader, **more: object) -> Non
         "num_spans": header.num_spans,
         "epochs": header.epochs,
         "packs_over_bound": header.certificate.packs_over_bound,
+        "storage": [use.to_dict() for use in header.quality.storage],
         **more,
     }
     typer.echo(json.dumps(document, ensure_ascii=False))
