@@ -206,7 +206,7 @@ def _written(path: Path, raw: Any) -> TokenLayout:  # noqa: ANN401 - whatever th
     named = raw.get("name", TokenLayout.name)
     own: dict[str, Any] = {} if named == TokenLayout.name else {"tokenizer": ""}
     if (base := raw.pop("base", None)) is not None:
-        if base not in KNOWN_LAYOUTS:
+        if not isinstance(base, str) or base not in KNOWN_LAYOUTS:
             raise LayoutError(f"base {base!r} is none of {', '.join(KNOWN_LAYOUTS)}")
         own = {**asdict(KNOWN_LAYOUTS[base].layout), "name": path.stem}
     for name, value in raw.items():

@@ -60,20 +60,24 @@ class TokenLayout:
     padded: PaddedRow = field(default_factory=PaddedRow)
 
     def __post_init__(self) -> None:
+        for name in ("name", "tokenizer"):
+            if not isinstance(value := getattr(self, name), str):
+                raise LayoutError(f"token layout: {name} is {value!r}, expected a text")
         for name in (
             *("image_tokens", "state_tokens", "action_tokens"),
             *("extra_tokens", "frame_tokens"),
         ):
-            if not 0 <= getattr(self, name) <= 1 << 16:
+            if not _is_count(value := getattr(self, name), least=0):
                 raise LayoutError(
-                    f"layout {self.name}: {name} is {getattr(self, name)}, expected 0..65536"
+                    f"layout {self.name}: {name} is {value!r}, expected a whole number 0..65536"
                 )
         if self.image_tokens + self.state_tokens + self.action_tokens == 0:
             raise LayoutError(f"layout {self.name}: no token for image, state or action")
         for name, value in vars(self.padded).items():
-            if value is not None and not 1 <= value <= 1 << 16:
+            if value is not None and not _is_count(value, least=1):
                 raise LayoutError(
-                    f"layout {self.name}: padded {name} is {value}, expected 1..65536"
+                    f"layout {self.name}: padded {name} is {value!r}, expected a whole number"
+                    " 1..65536"
                 )
 
     @property
@@ -124,6 +128,11 @@ class TokenLayout:
         except ValueError as error:
             raise LayoutError(f"token layout: {error}; {_known_fields()}") from error
         return cls.from_dict(raw)
+
+
+def _is_count(value: object, *, least: int) -> bool:
+    """Whether a value, which JSON may have made anything, is a number of tokens."""
+    return type(value) is int and least <= value <= 1 << 16
 
 
 def _known_fields() -> str:

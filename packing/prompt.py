@@ -13,6 +13,7 @@ STATE: Final = "{state}"
 NUMBER: Final = "{number}"
 
 _PLACEHOLDER: Final = re.compile(r"(\{[a-z_]*\})")
+_SPECIAL: Final = re.compile(r"<\|\w+\|>")
 _CLEANING: Final[Mapping[str, Callable[[str], str]]] = {
     "strip": str.strip,
     "lowercase": str.lower,
@@ -38,7 +39,8 @@ class PromptTemplate:
         default_text: the instruction of an episode that has none.
         begin, end: put the tokenizer's begin token before the first piece of text (an empty piece
             puts it before the images) and its end token behind the last.
-        image_slot: the token whose id fills the slots of an image, where the tokenizer has it.
+        image_slot: the token whose id fills the slots of an image, where the tokenizer has it. A
+            prompt that frames its images is written with special tokens, and needs it.
     """
 
     pieces: tuple[str, ...] = (IMAGES, TEXT)
@@ -50,6 +52,7 @@ class PromptTemplate:
     image_slot: str = ""
 
     def __post_init__(self) -> None:
+        self._check_types()
         found = [name for piece in self.pieces for name in _PLACEHOLDER.findall(piece)]
         if IMAGES not in self.pieces or found.count(IMAGES) != 1:
             raise LayoutError(f"prompt {self.pieces}: {IMAGES} must be one piece by itself")
@@ -60,15 +63,34 @@ class PromptTemplate:
         if STATE in found and found.index(STATE) < found.index(IMAGES):
             raise LayoutError(f"prompt {self.pieces}: {STATE} must stand behind {IMAGES}")
         framed = [name for part in self.image_frame for name in _PLACEHOLDER.findall(part)]
+        if len(self.image_frame) != 2:
+            raise LayoutError(
+                f"image frame {self.image_frame}: expected two texts, before and after an image"
+            )
         unknown = sorted({*found} - {IMAGES, TEXT, STATE}) + sorted({*framed} - {NUMBER})
-        if unknown or len(self.image_frame) != 2:
+        if unknown:
             raise LayoutError(
                 f"prompt {self.pieces}, image frame {self.image_frame}: {', '.join(unknown)} is"
-                f" unknown; pieces may have {IMAGES}, {TEXT} and {STATE}, the frame (two texts)"
-                f" {NUMBER}"
+                f" unknown; pieces may have {IMAGES}, {TEXT} and {STATE}, the frame {NUMBER}"
             )
         if wrong := sorted(set(self.cleaning) - set(_CLEANING)):
             raise LayoutError(f"cleaning {', '.join(wrong)}: there are {', '.join(_CLEANING)}")
+
+    def _check_types(self) -> None:
+        """A template may come from JSON, where a text is easily taken for a list or a switch."""
+        for name in ("pieces", "image_frame", "cleaning"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(part, str) for part in value):
+                raise LayoutError(
+                    f"prompt: {name} is {value!r}, expected a tuple (in JSON a list) of texts"
+                )
+        for names, kind, what in (
+            (("default_text", "image_slot"), str, "a text"),
+            (("begin", "end"), bool, "true or false"),
+        ):
+            for name in names:
+                if not isinstance(value := getattr(self, name), kind):
+                    raise LayoutError(f"prompt: {name} is {value!r}, expected {what}")
 
     @property
     def writes_state(self) -> bool:
@@ -79,6 +101,13 @@ class PromptTemplate:
     def numbers_images(self) -> bool:
         """Whether images are told apart by their number."""
         return any(NUMBER in part for part in self.image_frame)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Tokens that a tokenizer must know as one: what has the form `<|...|>`, and the slot."""
+        told = _SPECIAL.findall("".join((*self.pieces, *self.image_frame)))
+        slot = self.image_slot if any(self.image_frame) else ""
+        return tuple(dict.fromkeys(filter(None, (*told, slot))))
 
     def clean(self, text: str) -> str:
         """The instruction as the model is shown it."""

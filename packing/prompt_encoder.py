@@ -9,9 +9,13 @@ from packing.layout import TokenLayout
 from packing.prompt import STATE
 from packing.prompt_ids import ImageFrame, PromptIds
 from packing.state_text import BINS, LOWEST_BIN, NUMBERS, StateText
-from packing.tokenizer import Tokenizer
+from packing.tokenizer import UTF8_BYTES, Tokenizer
 
 _MOST_NUMBERED: Final = 9  # one digit: frames of one length
+
+_OF_THE_MODEL: Final = (
+    "use the tokenizer of the model: `headrace plan layouts` says where it is found"
+)
 
 Ids = tuple[int, ...]
 
@@ -51,6 +55,7 @@ class PromptEncoder:
     def __init__(self, layout: TokenLayout, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._template = layout.prompt
+        self._require_special_tokens(layout.name)
         self._begin = self._bound("begin", tokenizer.begin_id, wanted=self._template.begin)
         self._end = self._bound("end", tokenizer.end_id, wanted=self._template.end)
         frames = self._frames()
@@ -140,6 +145,11 @@ class PromptEncoder:
             whole = self.tokenizer.encode(" ".join(map(str, bins)).join(parts))
             if whole != (*head, *found.ids(bins), *tail):
                 raise self._does_not_compose(parts)
+        if len({*first}) < len(NUMBERS) or len({*further}) < len(NUMBERS):
+            raise LayoutError(
+                f"tokenizer {self.tokenizer.name} gives several numbers the same ids, so states as"
+                f" text cannot be told apart; {_OF_THE_MODEL}"
+            )
         self._tail = tail
         return found
 
@@ -159,6 +169,17 @@ class PromptEncoder:
                 f" {name} of its prompt to false, or use the tokenizer of the model"
             )
         return (number,)
+
+    def _require_special_tokens(self, layout: str) -> None:
+        """Refuse the tokenizer of another model, which would spell `<|im_start|>` out."""
+        if self.tokenizer.name == UTF8_BYTES:  # a plan without a vocabulary
+            return
+        wanted = self._template.special_tokens
+        if missing := [token for token in wanted if self.tokenizer.id_of(token) is None]:
+            raise LayoutError(
+                f"tokenizer {self.tokenizer.name} does not have {', '.join(missing)}, special in"
+                f" the prompt of layout {layout}; {_OF_THE_MODEL}"
+            )
 
     def _frames(self) -> tuple[ImageFrame, ...]:
         count = _MOST_NUMBERED if self._template.numbers_images else 1

@@ -37,9 +37,10 @@ def open_tokenizer(path: Path) -> Tokenizer:
 class HuggingFaceTokenizer:
     """A `tokenizer.json` of Hugging Face, read by the library `tokenizers`.
 
-    Begin and end are what its post-processor puts around a text; without one, what is commonly so
-    called in the vocabulary. Truncation, padding and merges left out at random (BPE dropout) that
-    the file asks for are turned off: a text has one encoding.
+    Begin and end are what its post-processor puts around a text; without one, the special token
+    commonly so called (never a piece of the vocabulary that looks like one). Truncation, padding
+    and merges left out at random (BPE dropout) that the file asks for are turned off: a text has
+    one encoding.
     """
 
     image_id: Final = None
@@ -65,6 +66,8 @@ class HuggingFaceTokenizer:
         self._model.no_padding()
         if getattr(self._model.model, "dropout", None) is not None:
             self._model.model.dropout = None
+        if not self._model.get_vocab_size(with_added_tokens=True):
+            raise LayoutError(f"tokenizer {path}: its vocabulary is empty")
 
     @cached_property
     def vocab_size(self) -> int:
@@ -85,7 +88,7 @@ class HuggingFaceTokenizer:
 
     @cached_property
     def pad_id(self) -> int | None:
-        """Id of a token that is commonly called padding."""
+        """Id of a special token that is commonly called padding."""
         return self._first_of("<pad>", "[PAD]", "<|pad|>", "<|endoftext|>")
 
     def id_of(self, token: str) -> int | None:
@@ -94,22 +97,36 @@ class HuggingFaceTokenizer:
         return found
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, without begin and end."""
-        return tuple(self._model.encode(text, add_special_tokens=False).ids)
+        """Ids of a text, without begin and end.
+
+        Raises:
+            LayoutError: the tokenizer has no ids for it.
+        """
+        return tuple(self._ids(text))
+
+    def _ids(self, text: str, *, whole: bool = False) -> list[int]:
+        try:
+            ids: list[int] = self._model.encode(text, add_special_tokens=whole).ids
+        except Exception as error:  # the library raises Exception itself
+            raise LayoutError(
+                f"tokenizer {self.name}: cannot encode {text!r}: {error}; use the tokenizer of the"
+                " model"
+            ) from error
+        return ids
 
     @cached_property
     def _around(self) -> tuple[list[int], list[int]]:
         """Ids that the post-processor puts before and after a text."""
-        plain: list[int] = self._model.encode("a", add_special_tokens=False).ids
-        whole: list[int] = self._model.encode("a", add_special_tokens=True).ids
+        plain, whole = self._ids("a"), self._ids("a", whole=True)
         for first in range(len(whole) - len(plain) + 1):
             if whole[first : first + len(plain)] == plain:
                 return whole[:first], whole[first + len(plain) :]
         return [], []
 
     def _first_of(self, *tokens: str) -> int | None:
-        found = (self.id_of(token) for token in tokens)
-        return next((number for number in found if number is not None), None)
+        added = self._model.get_added_tokens_decoder().items()
+        special = {token.content: number for number, token in added if token.special}
+        return next((special[token] for token in tokens if token in special), None)
 
 
 class SentencePieceTokenizer:

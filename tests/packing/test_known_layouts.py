@@ -169,9 +169,13 @@ def test_a_tokenizer_named_in_a_file_lies_beside_it(tmp_path: Path) -> None:
         ('{"base": "pi1"}', "mine.json: base 'pi1' is none of compact, pi0"),
         ('{"pixels": 3}', "mine.json: token layout: .*pixels.*those of padded: cameras"),
         ('{"padded": {"width": 3}}', "width"),
-        ('{"padded": {"cameras": 0}}', "padded cameras is 0, expected 1..65536"),
+        ('{"padded": {"cameras": 0}}', "padded cameras is 0, expected a whole number 1..65536"),
         ('{"prompt": {"pieces": ["{text}"]}}', "{images} must be one piece"),
-        ('{"image_tokens": "many"}', "mine.json: token layout"),
+        ('{"image_tokens": "many"}', "image_tokens is 'many', expected a whole number"),
+        ('{"base": ["pi0"]}', "base .'pi0'. is none of compact"),
+        ('{"padded": {"cameras": 2.5}}', "padded cameras is 2.5, expected a whole number"),
+        ('{"tokenizer": 5}', "tokenizer is 5, expected a text"),
+        ('{"name": null}', "name is None, expected a text"),
     ],
 )
 def test_files_that_are_no_layout(tmp_path: Path, content: str, match: str) -> None:

@@ -22,9 +22,9 @@ def test_hopeless_span_is_clipped_not_wrapped() -> None:
 
 
 @pytest.mark.parametrize("field", ["image_tokens", "state_tokens", "action_tokens", "extra_tokens"])
-@pytest.mark.parametrize("value", [-1, 1 << 17])
+@pytest.mark.parametrize("value", [-1, 1 << 17, 4.5, True, None, "many"])
 def test_counts_out_of_range(field: str, value: int) -> None:
-    with pytest.raises(LayoutError, match=f"{field} is {value}"):
+    with pytest.raises(LayoutError, match=f"{field} is {value!r}, expected a whole"):
         TokenLayout.from_json(json.dumps({field: value}))
 
 
@@ -37,7 +37,7 @@ def test_a_layout_written_by_hand() -> None:
     assert TokenLayout.from_json('{"image_tokens": 64}') == TokenLayout(image_tokens=64)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", '{"pixels": 1}', '{"image_tokens": "many"}'])
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"pixels": 1}'])
 def test_bad_json_names_the_fields(text: str) -> None:
     with pytest.raises(LayoutError, match="its fields are: name, image_tokens"):
         TokenLayout.from_json(text)

@@ -46,11 +46,19 @@ def test_an_instruction_is_never_read_as_a_template(text: str) -> None:
         ({"pieces": ("{state}", IMAGES, "{text}")}, "{state} must stand behind {images}"),
         ({"pieces": (IMAGES, "{text} {state_of_mind}")}, "{state_of_mind} is unknown"),
         ({"image_frame": ("{text}", "")}, "{text} is unknown"),
-        ({"image_frame": ("a", "b", "c")}, "two texts"),
+        ({"image_frame": ("a", "b", "c")}, "expected two texts, before and after"),
+        ({"image_frame": ("a",)}, "expected two texts, before and after"),
+        ({"image_frame": "ab"}, "image_frame is 'ab', expected a tuple"),
+        ({"pieces": (1, IMAGES, "{text}")}, "expected a tuple (in JSON a list) of texts"),
+        ({"cleaning": "strip"}, "cleaning is 'strip', expected a tuple"),
+        ({"begin": "false"}, "begin is 'false', expected true or false"),
+        ({"end": 1}, "end is 1, expected true or false"),
+        ({"default_text": 3}, "default_text is 3, expected a text"),
+        ({"image_slot": None}, "image_slot is None, expected a text"),
         ({"cleaning": ("strip", "shout")}, "cleaning shout: there are strip"),
     ],
 )
-def test_templates_that_make_no_sense(fields: dict[str, tuple[str, ...]], match: str) -> None:
+def test_templates_that_make_no_sense(fields: dict[str, object], match: str) -> None:
     with pytest.raises(LayoutError) as error:
         PromptTemplate(**fields)  # type: ignore[arg-type]
     assert match in str(error.value)

@@ -194,6 +194,34 @@ def test_a_text_that_says_a_slot_is_refused(folder: Path) -> None:
         choose_prompt(raw, folder / "qwen.json").encode("lift <|image_pad|>")
 
 
+@pytest.mark.parametrize(
+    ("layout", "file", "missing"),
+    [
+        ("gr00t-n1.5", "qwen.json", "<IMG_CONTEXT>"),
+        ("gr00t-n1.7", "eagle.json", r"<\|vision_start\|>, <\|vision_end\|>, <\|image_pad\|>"),
+        ("gr00t-n1.7", "gemma.model", r"<\|im_start\|>, <\|im_end\|>"),
+    ],
+)
+def test_the_tokenizer_of_another_model_is_refused(
+    folder: Path, layout: str, file: str, missing: str
+) -> None:
+    with pytest.raises(LayoutError, match=rf"{file} does not have {missing}.*{layout}; use the"):
+        choose_prompt(layout, folder / file)
+    # Without special tokens in the prompt any tokenizer will do, the slots past its vocabulary.
+    plain = replace(KNOWN_LAYOUTS[layout].layout, prompt=PromptTemplate(begin=False, end=False))
+    assert choose_prompt(plain, folder / file).encode("lift").token_ids
+
+
+def test_numbers_that_look_alike_are_refused() -> None:
+    class Unknown(Utf8Bytes):
+        def encode(self, text: str) -> tuple[int, ...]:
+            return super().encode(text.replace("99", "9"))
+
+    with pytest.raises(LayoutError, match="gives several numbers the same ids"):
+        choose_prompt("pi0.5", Unknown())
+    assert choose_prompt("pi0", Unknown()).encode("99").token_ids
+
+
 def test_a_tokenizer_that_merges_numbers_is_refused(folder: Path) -> None:
     layout = KNOWN_LAYOUTS["pi0.5"].layout
     with pytest.raises(LayoutError, match=r"merging.json has no begin token.* begin .* to false"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import tokenizers
+from tokenizers import models
 
 from packing.errors import LayoutError
 from packing.tokenizer import find_tokenizer
@@ -56,6 +57,25 @@ def test_hugging_face_begin_and_end_are_what_its_post_processor_adds(tmp_path: P
     assert not {0, 1}.intersection(ours.encode(TEXT))
 
 
+def test_a_piece_that_looks_like_begin_is_not_begin(tmp_path: Path) -> None:
+    # As in Qwen's vocabulary, where "<s>" is a piece of ordinary text.
+    model = tokenizers.Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "<pad>": 2, "a": 3}, "a"))
+    ours = find_tokenizer(write(tmp_path, "plain.json", model.to_str()))
+    assert (ours.begin_id, ours.end_id, ours.pad_id) == (None, None, None)
+    assert ours.id_of("<s>") == 0
+    model.add_special_tokens(["<s>", "<pad>"])
+    ours = find_tokenizer(write(tmp_path, "special.json", model.to_str()))
+    assert (ours.begin_id, ours.end_id, ours.pad_id) == (0, None, 2)
+
+
+def test_a_text_that_the_library_cannot_encode(tmp_path: Path) -> None:
+    model = tokenizers.Tokenizer(models.Unigram([("a", 0.0)]))
+    ours = find_tokenizer(write(tmp_path, "unigram.json", model.to_str()))
+    assert ours.encode("aa") == (0, 0)
+    with pytest.raises(LayoutError, match=r"unigram.json: cannot encode 'b': .*unk_id.*; use the"):
+        ours.encode("b")
+
+
 def test_the_folder_of_a_downloaded_model(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match=r"the folder has no tokenizer.json or tokenizer.model"):
         find_tokenizer(tmp_path)
@@ -72,11 +92,15 @@ def test_the_folder_of_a_downloaded_model(tmp_path: Path) -> None:
         (b"{}", "no tokenizer.json that the library tokenizers"),
         (b'{"model": {"type": "BPE"', "no tokenizer.json"),
         (b"{\xff", "no tokenizer.json"),
+        (tokenizers.Tokenizer(models.BPE()).to_str().encode(), "its vocabulary is empty"),
         (b"hello", "neither a tokenizer.json nor a SentencePiece model"),
         (bytes(range(256)), "neither a tokenizer.json nor a SentencePiece model"),
         (gemma_like()[:1000], "neither a tokenizer.json nor a SentencePiece model"),
     ],
-    ids=["empty", "no model", "truncated json", "no text", "text", "bytes", "truncated model"],
+    ids=[
+        *("empty", "no model", "truncated json", "no text", "no vocabulary"),
+        *("text", "bytes", "truncated model"),
+    ],
 )
 def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes, match: str) -> None:
     path = write(tmp_path, "some.file", content)
