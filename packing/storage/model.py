@@ -6,7 +6,7 @@ time, and the packets of a window in one call. A group of pictures is decoded fr
 to the last frame that any known pack shows; frames that coming packs show are kept. All of that
 follows from the plan, so it is replayed here in arrays, over every step or a seeded sample of them.
 
-Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage_facts`),
+Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage.facts`),
 the phase of groups in episodes cut from longer videos, steps without a frame (taken as shown), and
 the least-recently-used cache of episodes (by its mean footprint: Xiang et al., HOTL, ASPLOS 2013).
 """

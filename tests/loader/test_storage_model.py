@@ -1,16 +1,19 @@
 """The storage model of packing against what the loader and the store count."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lake import EpisodeWriter, Lake, create_lake
-from loader import PackLoader
+from loader import PackLoader, fetch
+from loader.stream import split_bytes
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.spans import SpanMaker
+from packing.storage import model, packs
 from packing.storage.facts import read_storage_facts
 from packing.storage.model import replay
 from packing.trajectory_spans import TrajectorySpans
@@ -119,3 +122,14 @@ def test_the_model_knows_what_little_memory_costs(
     assert use.requests.mean * use.rank_steps == pytest.approx(
         counted["requests"], rel=0.15, abs=_METADATA_REQUESTS
     )
+
+
+def test_the_model_has_the_loader_s_bounds() -> None:
+    assert packs.WINDOW_PACKS == fetch.WINDOW_PACKS
+    assert packs.MOST_LOOK_AHEAD_PACKS == fetch._MOST_LOOK_AHEAD_PACKS
+    assert model.MOST_LOOK_AHEAD_PICTURES == fetch._MOST_LOOK_AHEAD_IMAGES
+    buffer_bytes = inspect.signature(PackLoader).parameters["buffer_bytes"].default
+    assert buffer_bytes == model.BUFFER_BYTES
+    ahead, limits = split_bytes(8000)
+    shares = (ahead, limits.packet_bytes, limits.kept_frame_bytes, limits.episode_bytes)
+    assert shares == (4000, 1000, 2000, 1000)
