@@ -18,7 +18,6 @@ committed rows are there and whole.
 """
 
 import json
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,26 +77,34 @@ class SetEntry:
 
 
 class MaterializedSet:
-    """An open set, as it was when opened or last reloaded.
+    """An open set, as it was when opened or last reloaded; made by `open` or `create`.
 
     Attributes:
         lake: that holds it.
         plan_hash: of the plan whose packs it holds.
         num_packs: rows of the plan: packs of the complete set.
         settings: how its pictures are kept.
+        uri: where it lies.
+        dataset: its Lance dataset.
+        packs: rows that are there.
     """
 
     def __init__(
-        self, lake: Lake, header: PlanHeader, settings: MaterializedSettings, session: "Session"
+        self,
+        lake: Lake,
+        header: PlanHeader,
+        settings: MaterializedSettings,
+        dataset: lance.LanceDataset,
+        session: "Session",
     ) -> None:
         self.lake = lake
         self.plan_hash = header.plan_hash
         self.num_packs = header.num_steps * header.slots_per_step
         self.settings = settings
         self.uri = set_uri(lake, header.plan_hash, settings.name)
+        self.dataset = dataset
+        self.packs: int = dataset.count_rows()
         self._session = session
-        self._lock = threading.Lock()
-        self.reload()
 
     @classmethod
     def open(cls, lake: Lake, header: PlanHeader, name: str) -> Self:
@@ -114,7 +121,7 @@ class MaterializedSet:
         if dataset is None:
             raise LoaderError(_missing(lake, header.plan_hash, settings))
         _facts(uri, dataset.schema, header.plan_hash)
-        return cls(lake, header, settings, session)
+        return cls(lake, header, settings, dataset, session)
 
     @classmethod
     def create(cls, lake: Lake, header: PlanHeader, settings: MaterializedSettings) -> Self:
@@ -126,16 +133,14 @@ class MaterializedSet:
             LakeError: it cannot be written.
         """
         uri = set_uri(lake, header.plan_hash, settings.name)
-        try:
-            return cls.open(lake, header, settings.name)
-        except LoaderError:
+        if _found(lake, uri, _session()) is None:
             _create(lake, uri, header, settings)
-        return cls(lake, header, settings, _session())
+        return cls.open(lake, header, settings.name)
 
     def reload(self) -> None:
         """See what others have added."""
         self.dataset = _dataset(self.lake, self.uri, self._session)
-        self.packs: int = self.dataset.count_rows()
+        self.packs = self.dataset.count_rows()
 
     @property
     def complete(self) -> bool:
@@ -345,13 +350,8 @@ def _create(lake: Lake, uri: str, header: PlanHeader, settings: MaterializedSett
             lance.LanceDataset.commit(uri, creation, storage_options=options, max_retries=0)
     except LakeError:
         # Another process may have been first: what counts is that it is there.
-        try:
-            _dataset(lake, uri, _session())
-        except LakeError:
-            pass
-        else:
-            return
-        raise
+        if _found(lake, uri, _session()) is None:
+            raise
 
 
 def _facts(uri: str, schema: pa.Schema, plan_hash: str) -> dict[str, Any]:
