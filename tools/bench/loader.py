@@ -12,7 +12,9 @@ source files contiguously, one thread per stream, and deliver arrays of the same
 
 Window samples (two cameras, a chunk of 50 actions) are streamed from a shuffled plan; CPU includes
 plan reading, storage, checksums, decoding, conversion and batch assembly, and the decode process
-where there is one.
+where there is one. They are also streamed from materialised packs: `materialised` are the recorded
+packets, `h264 224` pictures encoded anew (not in a quick run), against `resized 224` from the
+episodes.
 """
 
 import itertools
@@ -37,14 +39,19 @@ from tools.bench.lerobot_data import DatasetShape, write_lerobot_v3
 _GBR: Final = (2, 0, 1)  # where R, G and B lie among the planes of gbrp
 _IMAGE_TOKENS: Final = 64
 _BUDGET: Final = 8192
+_SMALL: Final = (224, 224)
 
 
 def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all benches
     """Measure; `quick` uses fewer episodes and 3 repetitions in place of 5."""
     from ingest.pipeline import ingest_sources
     from lake import create_lake
+    from loader.materialize import materialize
+    from loader.materialized_report import report_of
+    from loader.materialized_settings import MaterializedSettings
     from packing.layout import TokenLayout
     from packing.make_plan import make_plan
+    from packing.plan_store import save_plan
     from packing.trajectory_spans import TrajectorySpans
     from packing.window_spans import WindowSpans
 
@@ -71,14 +78,27 @@ def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all
             slots_per_step=1,
         )
         steps = int(shape.lengths().sum())
+        save_plan(lake, windows)
+        copied = report_of(materialize(lake, windows, workers=0), windows)
         work: dict[str, Callable[[], object]] = {
             "PyAV, RGB arrays": lambda: _pyav(root, _to_rgb),
             "PyAV, RGB tuned": lambda: _pyav(root, _to_chw(shape)),
             "trajectories": lambda: _stream(lake, trajectories, steps, process="inline"),
             "windows": lambda: _stream(lake, windows, steps, process="inline"),
             "windows, own process": lambda: _stream(lake, windows, steps, process="child"),
+            "windows, materialised": lambda: _stream(
+                lake, windows, steps, process="inline", materialized=True
+            ),
         }
         if not quick:
+            encoded = MaterializedSettings(codec="h264", image_size=_SMALL)
+            materialize(lake, windows, encoded, workers=os.cpu_count() or 1)
+            work["windows, resized 224"] = lambda: _stream(
+                lake, windows, steps, process="inline", image_size=_SMALL
+            )
+            work["windows, h264 224"] = lambda: _stream(
+                lake, windows, steps, process="inline", materialized=encoded.name
+            )
             work["PyAV, YUV arrays"] = lambda: _pyav(root, _to_yuv)
             work["trajectories, YUV"] = lambda: _stream(
                 lake, trajectories, steps, process="inline", image_format="yuv"
@@ -93,6 +113,8 @@ def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all
         "steps_over_tuned_pyav": cpu_ms["PyAV, RGB tuned"] / cpu_ms["trajectories"],
         "window_cpu_ms_h264": cpu_ms["windows"],
         "window_cpu_ms_h264_process": cpu_ms["windows, own process"],
+        "window_cpu_ms_materialised": cpu_ms["windows, materialised"],
+        "materialised_amplification": copied.amplification,
         "import_loader_s": statistics.median(starts),
         "import_pack_loader_s": statistics.median(uses),
         "first_batch_s": first_batch_s,
