@@ -101,8 +101,9 @@ def find_tokenizer(name: str | Path) -> Tokenizer:
     path = Path(name)
     if not path.exists():
         raise LayoutError(
-            f"tokenizer {str(name)!r} is neither a file nor built in: give the path of a"
-            f" tokenizer.json (Hugging Face) or .model (SentencePiece) file, or {UTF8_BYTES}"
+            f"tokenizer {str(name)!r} is neither a file nor built in: give the model's"
+            " tokenizer.json (Hugging Face) or .model (SentencePiece) with --tokenizer FILE, or"
+            f" {UTF8_BYTES}"
         )
     from packing.tokenizer_files import open_tokenizer  # noqa: PLC0415 - optional libraries
 

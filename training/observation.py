@@ -44,7 +44,8 @@ def observation_batch(
         seed: decides the noise that the actions start from.
 
     Raises:
-        ConfigError: an unknown camera, or a state or picture of the wrong shape.
+        ConfigError: an unknown camera, a state or picture of the wrong shape, or a state that is
+            not finite.
     """
     _check(spec, images, state, stats_id)
     cameras = sorted(spec.cameras.index(name) for name in images) if _sees(spec) else []
@@ -180,6 +181,9 @@ def _check(
     want = len(spec.state[stats_id].mean)
     if state.shape != (want,):
         raise ConfigError(f"the state has shape {list(state.shape)}, the policy expects [{want}]")
+    if not np.isfinite(state).all():
+        where = np.flatnonzero(~np.isfinite(state)).tolist()
+        raise ConfigError(f"the state is not finite at elements {where}: no policy can act on it")
 
 
 def _buckets(

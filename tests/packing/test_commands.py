@@ -192,6 +192,25 @@ def test_texts_longer_than_the_models_padding_are_told(ten: Lake, tmp_path: Path
     assert "pads to 7 and cuts what is longer; this plan cuts nothing" in said
 
 
+def test_prompts_without_an_instruction_are_told(ten: Lake) -> None:
+    options = ("--tokenizer", "utf8-bytes", "--slots", 2, "--budget-tokens", 2048)
+    query = "success"
+    labelled = run("label", ten.uri, query, "instruction=", "task=", "--json")
+    assert labelled.exit_code == 0, labelled.output
+    untold = "instruction: pi0 writes its prompt around an empty one; label them"
+    said = run("pack", ten.uri, "--layout", "pi0", *options)
+    assert said.exit_code == 0, said.output
+    assert untold in " ".join(said.stdout.split())
+    told = run("pack", ten.uri, "instruction is not null", "--layout", "pi0", *options)
+    assert told.exit_code == 0, told.output
+    assert "no instruction" not in told.stdout
+    # GR00T has words of its own for them, and without a prompt nothing is said.
+    for layout in ("gr00t-n1.5", "compact"):
+        other = run("pack", ten.uri, "--layout", layout, *options)
+        assert other.exit_code == 0, other.output
+        assert "no instruction" not in other.stdout
+
+
 def test_a_grown_plan_needs_its_tokenizer_again(
     ten: Lake, tmp_path: Path, make_episode: Callable[..., Episode]
 ) -> None:

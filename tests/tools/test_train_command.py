@@ -1,5 +1,6 @@
 """`headrace train`: alone, under torchrun, and told nonsense."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -71,6 +72,22 @@ def test_options_reach_the_run_and_the_same_command_resumes(
     again = CliRunner().invoke(build_app(), command(lake, tmp_path / "run", *options))
     assert again.exit_code == 0
     assert "nothing left to do" in again.stderr
+
+
+def test_a_vocabulary_larger_than_the_policy_is_told(
+    planned: tuple[Lake, Plan], tmp_path: Path
+) -> None:
+    lake, plan = planned
+    small = CliRunner().invoke(build_app(), command(lake, tmp_path / "a", "--steps", "1"))
+    assert "embedding alone" not in small.stderr
+    header = dataclasses.replace(plan.header, vocab_size=700_000)
+    save_plan(lake, dataclasses.replace(plan, header=header).sealed(), "wordy")
+    options = ["--out", str(tmp_path / "b"), *SMALL, "--steps", "1"]
+    large = CliRunner().invoke(build_app(), ["train", lake.uri, "wordy", *options])
+    assert large.exit_code == 0, large.output
+    said = " ".join(large.stderr.split())
+    assert "has 700,000 ids: at width 16 their embedding alone is 11 million parameters" in said
+    assert "0.2 GB with gradients" in said
 
 
 @pytest.mark.parametrize(

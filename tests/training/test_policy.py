@@ -123,7 +123,7 @@ def test_a_policy_whose_state_is_text_acts_with_the_tokenizer_of_its_plan(
     )
     save_plan(lake, plan)
     result = train(lake, plan, tmp_path / "run", train_config(steps=2))
-    with pytest.raises(LayoutError, match=r"'gemma.model' is neither a file nor built in"):
+    with pytest.raises(LayoutError, match=r"'gemma.model' is neither a file.*--tokenizer FILE"):
         Policy.load(result.checkpoint)
     with pytest.raises(CheckpointError, match=r"other.json has other ids than gemma.model had"):
         Policy.load(result.checkpoint, tokenizer=write(tmp_path, "other.json", llama_like()))
@@ -195,6 +195,7 @@ def test_actions_come_in_the_recorded_unit_and_size() -> None:
             r"float32\[16, 16, 3\]",
         ),
         ({}, np.zeros(4, np.float32), r"state has shape \[4\], the policy expects \[5\]"),
+        ({}, np.array([0, np.nan, 0, np.inf, 0], np.float32), r"not finite at elements \[1, 3\]"),
     ],
 )
 def test_wrong_observations_are_named(

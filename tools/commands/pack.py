@@ -206,7 +206,7 @@ def pack(
     from packing.make_plan import make_plan
     from packing.plan_picture import draw_plan
     from packing.plan_store import save_plan
-    from tools.commands.pack_layout import chosen_layout, long_texts_note
+    from tools.commands.pack_layout import chosen_layout, long_texts_note, untold_note
     from tools.commands.plan_materialize import print_report, report_document, write_packs
     from tools.commands.plan_report import print_plan, print_plan_json
 
@@ -287,8 +287,9 @@ def pack(
     print_plan(entry, plan.header)
     if written is not None:
         print_report(written, lake, entry.name)
-    if note := long_texts_note(plan):
-        typer.echo(note)
+    for note in (untold_note(plan), long_texts_note(plan)):
+        if note is not None:
+            typer.echo(note)
     _advise(plan)
 
 

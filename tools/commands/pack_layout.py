@@ -25,6 +25,24 @@ def chosen_layout(name: str, tokens: Mapping[str, int | None]) -> "TokenLayout":
     )
 
 
+def untold_note(plan: "Plan") -> str | None:
+    """What to know where a prompt is written around no instruction."""
+    import numpy as np
+
+    from packing.planned_spans import source_spans
+
+    layout = plan.header.layout
+    untold = [not layout.prompt.clean(text) for text in plan.texts["text"].to_pylist()]
+    if layout.prompt.is_empty("") or not any(untold):
+        return None
+    texts = source_spans(plan).text
+    return (
+        f"{np.isin(texts, np.flatnonzero(untold)).sum()} of {len(texts)} spans have no instruction:"
+        f" {layout.name} writes its prompt around an empty one; label them with `headrace label`,"
+        ' or leave them out with a condition as "instruction is not null"'
+    )
+
+
 def long_texts_note(plan: "Plan") -> str | None:
     """What to know where texts are longer than the model's own padding has room for."""
     from packing.padded_rows import text_tokens

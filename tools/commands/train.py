@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from training.metrics import StepMetrics
 
 _SIGTERM_EXIT = 143  # as a shell reports a process that SIGTERM ended
+_LARGE_EMBEDDING = 10_000_000
+_BYTES_PER_PARAMETER = 5 * 4  # itself, its gradient, AdamW's two moments, the moving average
 
 
 class Resume(StrEnum):
@@ -121,6 +123,8 @@ def _run(
             " the policy can be trained but not rolled out (for that, pack windows)",
             style="yellow",
         )
+    if note := _vocabulary_note(loaded.header.vocab_size, config.model.width):
+        stderr.print(note, style="yellow")
     for section, values in _sections(config.to_dict()).items():
         stderr.print(f"{section}: {values}", style="dim", markup=False)
     with _progress(stderr) as on_step:
@@ -132,6 +136,19 @@ def _run(
             resume=resume.value,
             on_step=on_step,
         )
+
+
+def _vocabulary_note(ids: int, width: int) -> str | None:
+    """What to know where the tokenizer's vocabulary is most of what a small policy holds."""
+    parameters = ids * width
+    if parameters < _LARGE_EMBEDDING:
+        return None
+    held = parameters * _BYTES_PER_PARAMETER / 1e9
+    return (
+        f"the plan's tokenizer has {ids:,} ids: at width {width} their embedding alone is"
+        f" {parameters / 1e6:.0f} million parameters, {held:.1f} GB with gradients, moments and"
+        " average; pack with --tokenizer utf8-bytes where the policy need not read the model's ids"
+    )
 
 
 @contextmanager
