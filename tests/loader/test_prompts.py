@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lake import Episode, Lake
+from lake import Episode, EpisodeWriter, FeatureSpec, Lake, Spec, create_lake
 from lake.read import read_episode
 from loader import Modality, PackLoader
 from loader.batch import NumpyBatch
@@ -25,6 +25,7 @@ from packing.tokenizer import Tokenizer, find_tokenizer
 from packing.trajectory_spans import TrajectorySpans
 from packing.verify import verify_plan
 from packing.window_spans import WindowSpans
+from tests.episodes import make_episode
 from tests.loader.scenes import digest, scene_lake, scene_plan
 from tests.packing.small_tokenizers import EAGLE_TOKENS, gemma_like, qwen_like, write
 
@@ -244,6 +245,91 @@ def written(scene: Lake, tmp_path_factory: pytest.TempPathFactory) -> Plan:
         tokenizer=str(path),
         budget_tokens=384,
     )
+
+
+WORDS = (
+    "",
+    " \n_",
+    "lift",
+    "\u00e4\U0001f642\u6f22\u5b57",
+    "{state} {text}",
+    "State: 5 7;\nAction: ",
+)
+
+
+@pytest.fixture(scope="module")
+def many_sizes(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """States of 1, 7 and 60 elements, one of them constant, with an outlier and a step of NaN."""
+    lake = create_lake(tmp_path_factory.mktemp("sizes") / "sizes.lake")
+    rng = np.random.default_rng(0)
+    with EpisodeWriter(lake) as writer:
+        for number, words in enumerate(WORDS):
+            size, steps = (1, 60, 7)[number % 3], 6 + number
+            features = tuple(
+                FeatureSpec(name=name, source_name=name, dtype="float32", shape=(n,), role=name)
+                for name, n in (("state", size), ("action", 2))
+            )
+            state = rng.standard_normal((steps, size)).astype(np.float32)
+            state[:, 0] = 5.1
+            if size > 1:
+                state[2, 1], state[4] = 1e30, np.nan
+            action = rng.standard_normal((steps, 2)).astype(np.float32)
+            writer.add(
+                make_episode(
+                    number,
+                    steps=steps,
+                    spec=Spec(features=features, cameras=()),
+                    features={"state": state, "action": action},
+                    instruction=words,
+                )
+            )
+    lake.refresh()
+    return lake
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_states_of_any_size_and_texts_of_any_kind(
+    many_sizes: Lake, tmp_path: Path, history: int
+) -> None:
+    tokenizer = find_tokenizer(write(tmp_path, *FILES["pi0.5"]))
+    plan = scene_plan(
+        many_sizes,
+        spans=WindowSpans(horizon=50, history=history),
+        layout=KNOWN_LAYOUTS["pi0.5"].layout,
+        tokenizer=tokenizer,
+        budget_tokens=1024,
+    )
+    assert verify_plan(plan)
+    (audit,) = plan.header.audit
+    # Four episodes have a step of NaN, which as many windows observe as the history has steps.
+    observed = sum(min(history, 6 + number - 4) for number in (1, 2, 4, 5))
+    assert audit.refused == {"window-touches-invalid-state": observed}
+    episodes = [read_episode(many_sizes, name) for name in plan.episodes["episode_id"].to_pylist()]
+    constant = set()
+    with PackLoader(many_sizes, plan, process="inline", framework="numpy") as loader:
+        for batch in loader:
+            for number, span in enumerate(spans_of(plan, batch)):
+                ids, _ = expected(plan, tokenizer, episodes[span["episode"]], span)
+                here = slice(*batch.cu_seqlens[number : number + 2])
+                assert batch.input_ids[here].tolist() == ids
+                constant.add(bins_of(plan, episodes[span["episode"]], span)[0])
+    assert constant == {0}, "an element that never changes is in the first bin"
+
+
+@pytest.mark.parametrize("process", ["inline", "child"])
+def test_a_loader_needs_no_tokenizer(
+    scene: Lake, written: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: Any
+) -> None:
+    save_plan(scene, written)
+    options: dict[str, Any] = {"process": "inline", "framework": "numpy"}
+    with PackLoader(scene, written, **options) as loader:
+        want = [digest(batch) for batch in loader]
+    for library in ("tokenizers", "sentencepiece"):
+        write(tmp_path, f"{library}.py", "raise ImportError")  # for the decode process
+        monkeypatch.setitem(__import__("sys").modules, library, None)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with PackLoader(scene, written.plan_hash, **{**options, "process": process}) as loader:
+        assert [digest(batch) for batch in loader] == want
 
 
 def test_workers_and_ranks_write_the_same_states(scene: Lake, written: Plan) -> None:
