@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lake import Episode, EpisodeWriter, FeatureSpec, Lake, Spec, create_lake
+from lake import Episode, EpisodeWriter, Lake, Spec, create_lake
 from lake.read import read_episode
 from loader import Modality, PackLoader
 from loader.batch import NumpyBatch
@@ -25,7 +25,7 @@ from packing.tokenizer import Tokenizer, find_tokenizer
 from packing.trajectory_spans import TrajectorySpans
 from packing.verify import verify_plan
 from packing.window_spans import WindowSpans
-from tests.episodes import make_episode
+from tests.episodes import make_episode, make_spec
 from tests.loader.scenes import digest, scene_lake, scene_plan
 from tests.packing.small_tokenizers import EAGLE_TOKENS, gemma_like, qwen_like, write
 
@@ -265,23 +265,15 @@ def many_sizes(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     with EpisodeWriter(lake) as writer:
         for number, words in enumerate(WORDS):
             size, steps = (1, 60, 7)[number % 3], 6 + number
-            features = tuple(
-                FeatureSpec(name=name, source_name=name, dtype="float32", shape=(n,), role=name)
-                for name, n in (("state", size), ("action", 2))
-            )
+            wide = dataclasses.replace(make_spec().features[0], shape=(size,), names=None)
+            spec = Spec(features=(wide, make_spec().features[1]), cameras=())
             state = rng.standard_normal((steps, size)).astype(np.float32)
             state[:, 0] = 5.1
             if size > 1:
                 state[2, 1], state[4] = 1e30, np.nan
-            action = rng.standard_normal((steps, 2)).astype(np.float32)
+            signals = {"state": state, "action": np.ones((steps, 3), np.float32)}
             writer.add(
-                make_episode(
-                    number,
-                    steps=steps,
-                    spec=Spec(features=features, cameras=()),
-                    features={"state": state, "action": action},
-                    instruction=words,
-                )
+                make_episode(number, steps=steps, spec=spec, features=signals, instruction=words)
             )
     lake.refresh()
     return lake
