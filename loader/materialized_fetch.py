@@ -140,7 +140,9 @@ class MaterializedFetcher:
         """Read the next few packs."""
         window: list[PackRow] = []
         held = 0
-        while rows and len(window) < WINDOW_PACKS and held < self._limit:
+        while rows and len(window) < WINDOW_PACKS:
+            if window and self._held + held >= self._limit:
+                break
             window.append(rows.popleft())
             held += sizes.get(window[-1].pack, 0)
         packs = [row.pack for row in window if row.pack >= 0]
