@@ -91,7 +91,8 @@ def make_plan(
             every span once per epoch. Statistics are those of the episodes all the same, each once.
         state: features fed as state, by role where None (see `packing.roles`).
         action: features fed as action, by role where None.
-        cameras: cameras used, all but depth where None.
+        cameras: cameras used, in the order in which a prompt shows them; all but depth, by name,
+            where None.
 
     Raises:
         PackingError: the plan cannot be made as asked; says why and what to change.

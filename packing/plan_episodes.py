@@ -30,7 +30,9 @@ _CHUNK: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEpisodes:
-    """Episodes sorted by id, and the names that their numbers mean (each sorted as well).
+    """Episodes sorted by id, and the names that their numbers mean.
+
+    Names are sorted as well, except cameras that were chosen: their order is the choice.
 
     Attributes:
         table: the plan's `episodes` table.
@@ -71,7 +73,8 @@ def read_plan_episodes(
         prompt: encodes the texts; its layout says what costs tokens, hence what must be there.
         state: see `packing.roles.resolve_roles`.
         action: see `packing.roles.resolve_roles`.
-        cameras: names to use, or None for all but depth.
+        cameras: names to use, in the order in which a prompt shows them, or None for all but
+            depth, by name.
 
     Raises:
         PlanError: an unknown id or camera, or features that are not there or not unique.
@@ -216,7 +219,7 @@ def _used_cameras(
             f"no selected episode has a camera {', '.join(unknown)}; there are:"
             f" {', '.join(sorted(there)) or 'none'}"
         )
-    return tuple(sorted(set(wanted)))
+    return tuple(dict.fromkeys(wanted))
 
 
 def _frames(

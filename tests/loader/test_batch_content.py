@@ -236,3 +236,28 @@ def test_ids_name_what_the_plan_lists(planned: Plan, batches: list[NumpyBatch]) 
             assert batch.dataset_ids[number] == table["dataset"][row].as_py()
             assert batch.embodiment_ids[number] == table["embodiment"][row].as_py()
             assert batch.stats_ids[number] == table["spec"][row].as_py()
+
+
+def test_cameras_are_shown_in_the_order_chosen(scene: Lake) -> None:
+    plan, other, default = (
+        scene_plan(scene, cameras=names) for names in (["wrist", "top"], ["top", "wrist"], None)
+    )
+    assert plan.header.cameras == ("wrist", "top")
+    assert plan.plan_hash != other.plan_hash == default.plan_hash
+    pairs = 0
+    with PackLoader(scene, plan, process="inline", framework="numpy") as loader:
+        for batch in loader:
+            first = batch.image_token_index.reshape(-1, plan.header.layout.image_tokens)[:, 0]
+            place = np.argsort(first)
+            camera, span, step = (
+                of_image[place]
+                for of_image in (
+                    batch.image_camera_ids,
+                    batch.image_span_ids,
+                    batch.image_step_index,
+                )
+            )
+            together = (np.diff(span) == 0) & (np.diff(step) == 0)
+            assert (np.diff(camera)[together] == 1).all(), "wrist (0) before top (1)"
+            pairs += int(together.sum())
+    assert pairs

@@ -171,7 +171,8 @@ def pack(
         list[str] | None, typer.Option(help="Feature fed as action, in the same way.")
     ] = None,
     camera: Annotated[
-        list[str] | None, typer.Option(help="Camera to use; repeat. [default: all but depth]")
+        list[str] | None,
+        typer.Option(help="Camera to use; repeat, in a prompt's order. [default: all but depth]"),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the plan into this file (png, svg, pdf).")
