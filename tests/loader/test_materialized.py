@@ -1,5 +1,6 @@
 """Reading materialised packs: the same batches, bit for bit, as from the episodes."""
 
+import dataclasses
 import pickle
 import shutil
 from pathlib import Path
@@ -14,8 +15,10 @@ from lake.writer import EpisodeWriter
 from loader import PackLoader
 from loader.fetch import WINDOW_PACKS
 from loader.materialize import materialize
+from packing.extend_plan import extend_plan
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
+from packing.mixture import Mixture
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.spans import SpanMaker
@@ -101,6 +104,52 @@ def test_every_field_of_every_batch_is_equal(mixed: Lake, maker: SpanMaker) -> N
             kinds |= {bucket.shape[2:] for bucket in batch.images if len(bucket)}
     assert kinds == {(32, 48), (47, 63), (48, 64)}
     assert (plan.packs["span_id"].combine_chunks().value_lengths().to_numpy() == 0).any()
+
+
+def test_repeats_padded_tails_and_grown_plans_are_equal(lake: Lake) -> None:
+    videos = [scenes.coded_video(number, 17, gop=5) for number in range(4)]
+
+    def write(numbers: range) -> None:
+        with EpisodeWriter(lake) as writer:
+            for number in numbers:
+                cameras = {"top": videos[number]}
+                embodiment = f"arm-{number % 2}"
+                writer.add(make_episode(number, steps=17, cameras=cameras, embodiment=embodiment))
+        lake.refresh()
+
+    write(range(3))
+    plan = make_plan(
+        lake,
+        spans=WindowSpans(horizon=6, tail="pad"),
+        layout=TokenLayout(image_tokens=4),
+        budget_tokens=256,
+        slots_per_step=2,
+        mixture=Mixture(over="embodiment", weights={"arm-0": 1, "arm-1": 4}),
+    )
+    assert any(max(counts) > 0 for counts in plan.packs["occurrence"].to_pylist() if counts)
+    save_plan(lake, plan)
+    write(range(3, 4))
+    grown = extend_plan(lake, plan)
+    save_plan(lake, grown)
+    for each in (plan, grown):
+        target = materialize(lake, each, workers=0)
+        assert _batches(lake, each, materialized=True) == _batches(lake, each)
+        assert target.packs == each.packs.num_rows
+
+
+def test_a_span_may_cross_steps_without_a_state(lake: Lake) -> None:
+    valid = np.ones(14, np.bool_)
+    valid[[4, 5, 9]] = False
+    episode = make_episode(0, steps=14, cameras={"top": scenes.coded_video(0, 14)})
+    state = np.where(valid[:, None], episode.features["state"], np.nan).astype(np.float32)
+    features = {**episode.features, "state": state}
+    with EpisodeWriter(lake) as writer:
+        writer.add(dataclasses.replace(episode, features=features, valid={"state": valid}))
+    lake.refresh()
+    plan = scenes.scene_plan(lake, spans=TrajectorySpans(max_steps=7, across_gaps=True))
+    save_plan(lake, plan)
+    materialize(lake, plan, workers=0)
+    assert _batches(lake, plan, materialized=True) == _batches(lake, plan)
 
 
 @pytest.fixture(scope="module")

@@ -58,11 +58,12 @@ class Follower:
             LoaderMetrics(),
         )
         self.kept: set[tuple[int, int, int]] = set()
-        self.decoded = self.shown = self.most_kept = 0
+        self.decoded = self.shown = self.most_kept = self.most_held = 0
 
     def run(self) -> None:
         for pack in self.fetcher.packs(self._blocks()):
             self.handed += 1
+            self.most_held = max(self.most_held, self.fetcher._held)
             images = pack.images
             wanted = {
                 (stream.episode, stream.camera, frame)
@@ -132,3 +133,15 @@ def test_without_bytes_each_pack_is_read_alone(lake: Lake, plan: Plan) -> None:
     follower.run()
     assert follower.decoded == follower.shown
     assert follower.most_kept == 0
+
+
+@pytest.mark.parametrize("kilobytes", [1, 20, 60])
+def test_packs_that_are_here_stay_within_their_bytes(
+    lake: Lake, plan: Plan, kilobytes: int
+) -> None:
+    sizes = MaterializedSet.open(lake, plan.header, "copy").dataset.to_table(columns=["data_bytes"])
+    largest = max(sizes["data_bytes"].to_pylist())
+    follower = Follower(lake, plan, _limits(kilobytes << 10, 1 << 30))
+    follower.run()
+    assert follower.most_held < (kilobytes << 10) + largest
+    assert (follower.decoded < follower.shown) == (kilobytes == 60)
