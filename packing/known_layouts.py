@@ -10,6 +10,7 @@ r"""Token layouts of published models by name, each number with the file that it
 - pi0: the state is one token beside the actions (`embed_suffix` in `pi0.py`); pi0.5: it is text
 - the prompts, begin token, the newline encoded by itself in pi0, 256 bins, strip, underscores and
   newlines to spaces: `PaligemmaTokenizer.tokenize` in `src/openpi/models/tokenizer.py`
+- there is no prompt without an instruction: `TokenizePrompt` in `src/openpi/transforms.py`
 - quantile normalisation in pi0.5: `create_base_config` in `src/openpi/training/config.py`
 
 `gr00t-n1.5`: github.com/NVIDIA/Isaac-GR00T, release n1.5
@@ -27,7 +28,9 @@ r"""Token layouts of published models by name, each number with the file that it
 `gr00t-n1.7`: the same repository, release n1.7
 
 - 64 tokens per view: pictures of 256 x 256 (`image_target_size` in
-  `gr00t/configs/model/gr00t_n1d7.py`) in patches of 16, merged 2 x 2 (Qwen3-VL)
+  `gr00t/configs/model/gr00t_n1d7.py`) in patches of 16, merged 2 x 2 (Qwen3-VL). A processor with
+  `shortest_image_edge` 256 (`gr00t/model/gr00t_n1d7/image_augmentations.py`) keeps the shape of a
+  picture, which Qwen3-VL rounds to multiples of 32: one of 4:3 becomes 256 x 352, 88 tokens
 - 40 action steps: `action_horizon` there; one state token and none else beside the actions:
   `forward` in `gr00t/model/gr00t_n1d7/gr00t_n1d7.py`
 - lower case without punctuation, the chat without generation prompt: `formalize_language` and

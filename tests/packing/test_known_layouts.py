@@ -146,6 +146,15 @@ def test_a_file_may_change_a_known_layout(tmp_path: Path) -> None:
     assert other.prompt.pieces == ("{images}", "{text}", "\n")
 
 
+def test_pi05_without_a_state_in_its_text(tmp_path: Path) -> None:
+    file = written(tmp_path, base="pi0.5", prompt={"pieces": ["{images}", "{text}", "\n"]})
+    model = write(tmp_path, "gemma.model", gemma_like())
+    encoder, pi0 = choose_prompt(file, model), choose_prompt("pi0", model)
+    assert encoder.encode(" lift_it ") == pi0.encode(" lift_it ")
+    assert (encoder.ids.state_text, encoder.layout.state_tokens) == (None, 0)
+    assert encoder.layout.padded.text_tokens == 200
+
+
 def test_a_file_of_its_own(tmp_path: Path) -> None:
     assert find_layout(written(tmp_path, image_tokens=4)) == TokenLayout(image_tokens=4)
     named = find_layout(written(tmp_path, name="own", image_tokens=4))
