@@ -60,8 +60,8 @@ class PackedBatch(Generic[A]):
     layout has them); then the layout's extra tokens.
 
     Attributes:
-        input_ids: text token ids; at image, state and pad tokens the ids in the plan header's
-            `prompt_ids` (extra tokens hold the pad id).
+        input_ids: text token ids, those of a state written as text among them; at image, state and
+            pad tokens the ids in the plan header's `prompt_ids` (extra tokens hold the pad id).
         position_ids: position inside the span, from 0; inside its segment for pad tokens.
         segment_ids: row of the span in the [N] arrays; N at pad tokens.
         token_modality: see `Modality`.

@@ -17,7 +17,8 @@ class PaddedBatch(Generic[A]):
         images: uint8 [B, O, C, 3, h, w] (`rgb`) or [B, O, C, 3h/2, w] (`yuv`); the camera axis is
             the plan's cameras, the last observation is the current one.
         image_mask: bool [B, O, C], False where there is no picture.
-        input_ids: int64 [B, L], the text.
+        input_ids: int64 [B, L], the text, with that around images where the layout frames them; 0
+            past its end.
         attention_mask: bool [B, L].
         state: float32 [B, O, D], zeros to the right of what an embodiment has.
         state_mask: bool [B, O], False where no state is known: before an episode's begin, at

@@ -60,9 +60,11 @@ class Policy:
         self._prompt = choose_prompt(spec.layout, tokenizer)
         if self._prompt.tokenizer.fingerprint != spec.tokenizer_fingerprint:
             raise CheckpointError(
-                f"tokenizer {self._prompt.tokenizer.name} has other ids than"
-                f" {spec.layout.tokenizer} had at training time; use the file that the plan was"
-                " made with, or the Headrace that the policy was trained with"
+                f"tokenizer {self._prompt.tokenizer.name}"
+                f" ({self._prompt.tokenizer.fingerprint[:12]}) has other ids than"
+                f" {spec.layout.tokenizer} ({spec.tokenizer_fingerprint[:12]}) had at training time;"
+                " use the file that the plan was made with, or the Headrace that the policy was"
+                " trained with"
             )
         self._seed = 0
 
