@@ -59,12 +59,12 @@ class Policy:
         self._stats = _choose("spec", spec_id, spec.spec_ids)
         self._prompt = choose_prompt(spec.layout, tokenizer)
         if self._prompt.tokenizer.fingerprint != spec.tokenizer_fingerprint:
+            given = self._prompt.tokenizer
             raise CheckpointError(
-                f"tokenizer {self._prompt.tokenizer.name}"
-                f" ({self._prompt.tokenizer.fingerprint[:12]}) has other ids than"
-                f" {spec.layout.tokenizer} ({spec.tokenizer_fingerprint[:12]}) had at training time;"
-                " use the file that the plan was made with, or the Headrace that the policy was"
-                " trained with"
+                f"tokenizer {given.name} ({given.fingerprint[:12]}) has other ids than"
+                f" {spec.layout.tokenizer} ({spec.tokenizer_fingerprint[:12]}) had at training"
+                " time; use the file that the plan was made with, or the Headrace that the policy"
+                " was trained with"
             )
         self._seed = 0
 
