@@ -98,9 +98,8 @@ class PackedBatch(Generic[A]):
         embodiment_ids, dataset_ids, stats_ids: indices into the plan header's `embodiments`,
             `datasets` and `specs` (statistics are per spec); -1 past num_spans.
         span_ids, episode_ids: the plan's span ids and indices of its episodes; -1 past num_spans.
-        occurrence_ids: how often each span has occurred in its epoch before (0, or more where a
-            mixture repeats it): with `epoch` and `span_ids` the name of one planned occurrence; -1
-            past num_spans.
+        occurrence_ids: how often each span has occurred in its epoch before (more than 0 only in
+            mixtures); with `epoch` and `span_ids` it names an occurrence; -1 past num_spans.
         step_index: step of the episode at which the span's action chunk starts; -1 likewise.
         sample_weights: weight of each span in the loss; 0 past num_spans.
         num_spans: spans in this batch.
@@ -223,7 +222,8 @@ class PackedBatch(Generic[A]):
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(_nbytes(array) for _, array in self.arrays())
+        arrays: Any = self.arrays()
+        return sum(int(array.nbytes) for _, array in arrays)
 
     @property
     def num_tokens(self) -> int:
@@ -379,10 +379,6 @@ def _length(array: Any) -> int:  # noqa: ANN401  # numpy or torch, known only at
     return int(array.shape[0])
 
 
-def _nbytes(array: Any) -> int:  # noqa: ANN401  # numpy or torch, known only at run time
-    return int(array.nbytes)
-
-
 def _array_fields() -> dict[str, Axes]:
     hints = get_type_hints(PackedBatch, include_extras=True)
     return {
@@ -399,8 +395,6 @@ _DIMS: Final = {
     for name, axes in ARRAY_FIELDS.items()
 }
 SCALAR_FIELDS: Final = tuple(
-    field.name
-    for field in fields(PackedBatch)
-    if field.name not in ARRAY_FIELDS and field.name != "images"
+    f.name for f in fields(PackedBatch) if f.name not in ARRAY_FIELDS and f.name != "images"
 )
 NumpyBatch = PackedBatch[NDArray[Any]]

@@ -99,7 +99,7 @@ class PackLoader:
             )
         if buffer_bytes < _SMALLEST_BUFFER:
             raise LoaderError(f"buffer_bytes={buffer_bytes}: at least {_SMALLEST_BUFFER} is needed")
-        if image_size is not None and min(image_size) < 1:
+        if image_size is not None and not _is_size(image_size):
             raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
         self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
         self._plan = plan if isinstance(plan, Plan) else load_plan(self._lake, plan)
@@ -334,6 +334,15 @@ class PackLoader:
         from loader.torch_face import torch_batch  # noqa: PLC0415
 
         return torch_batch(received.memory)
+
+
+def _is_size(value: object) -> bool:
+    """Whether a value is what `image_size` asks for: a single number is easily given."""
+    return (
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(isinstance(pixels, int) and pixels >= 1 for pixels in value)
+    )
 
 
 def _check(value: str, known: tuple[str, ...], name: str) -> None:

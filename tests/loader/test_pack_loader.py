@@ -33,6 +33,8 @@ _INLINE: dict[str, Any] = {"process": "inline", "framework": "numpy"}
         ({"num_workers": 0}, "num_workers=0"),
         ({"buffer_bytes": 1000}, "at least 1048576"),
         ({"image_size": (0, 4)}, "image_size"),
+        ({"image_size": 224}, r"image_size=224: \(height, width\)"),
+        ({"image_size": (224, 224, 3)}, "image_size"),
         ({"rank": 1}, "rank 1 of world size 1"),
         ({"world_size": 4}, "3 slots"),
     ],
