@@ -55,6 +55,12 @@ def test_equals_the_definition_for_even_and_odd_limits(items: list[int], limit: 
     assert l2_bound(histogram(items, limit), limit) == by_definition(items, limit)
 
 
+def test_a_cap_far_beyond_what_there_is_costs_no_memory() -> None:
+    tokens = Load(name="tokens", per_span=np.full(10, 60), limit=128)
+    images = Load(name="images", per_span=np.full(10, 3), limit=1 << 60)
+    assert certify([tokens, images], packs=5).bounds == {"tokens": 5, "images": 1}
+
+
 @given(sizes)
 def test_no_packing_uses_fewer(items: list[int]) -> None:
     bound, best = l2_bound(histogram(items, BUDGET), BUDGET), optimum(items, BUDGET)
