@@ -14,6 +14,7 @@ from lake.visible import visible_episodes
 from packing.choose_episodes import ChosenEpisodes
 from packing.errors import PlanError
 from packing.join_plans import join_plans
+from packing.known_layouts import choose_prompt
 from packing.make_plan import make_plan_with
 from packing.mix_sources import choose_mixed, load_mixed_selections
 from packing.mixture import Mixture
@@ -39,6 +40,8 @@ def extend_plan(
 ) -> Plan:
     """Plan more episodes behind a plan, with its layout, span maker and settings.
 
+    Lanes alone are chosen anew, for how many are worth it hangs on how many spans are appended.
+
     Args:
         lake: as it is now.
         parent: the plan that goes on; it is not changed.
@@ -60,6 +63,13 @@ def extend_plan(
         PackingError: nothing new, or the plans do not join; says why.
     """
     header = parent.header
+    prompt = choose_prompt(header.layout, tokenizer)
+    if prompt.tokenizer.fingerprint != header.tokenizer_fingerprint:
+        raise PlanError(
+            f"plan {parent.plan_hash} was made with tokenizer {header.layout.tokenizer}"
+            f" ({header.tokenizer_fingerprint[:12]}), not with {prompt.layout.tokenizer}"
+            f" ({prompt.tokenizer.fingerprint[:12]}); give that one's file by --tokenizer FILE"
+        )
     selections = load_mixed_selections(lake, mixture) if mixture else ()
     if episodes is None and not selections:
         episodes = new_episodes(lake, parent)
@@ -69,7 +79,7 @@ def extend_plan(
         header.settings,
         epochs=header.settings.epochs if epochs is None else epochs,
         seed=header.settings.seed + 1 if seed is None else seed,
-        lanes=None,  # how many are worth it hangs on how many spans are appended
+        lanes=None,
     )
     grown = make_plan_with(
         settings,
@@ -77,7 +87,7 @@ def extend_plan(
         None if selections else chosen.selection or chosen.episode_ids,
         spans=span_maker_of(header.span_maker),
         layout=header.layout,
-        tokenizer=tokenizer,
+        tokenizer=prompt.tokenizer,
         mixture=mixture,
         state=features["state"] if state is None else state,
         action=features["action"] if action is None else action,
@@ -90,16 +100,17 @@ def new_episodes(lake: Lake, parent: Plan) -> Selection | list[str]:
     """The episodes that the selection of a plan finds now, beyond those that the plan has.
 
     Raises:
-        PlanError: there are none, or the plan was made of given ids, which say nothing of others.
+        PlanError: there are none, or the plan was made of given ids, or grew by a part of the lake,
+            neither of which says anything of others.
     """
     header = parent.header
     known = set(parent.episodes["episode_id"].to_pylist())
     selection_hash = header.segments[0].selection_hash
     if selection_hash is None:
-        if len(header.segments) == 1 and not known.issuperset(_episode_ids(lake, header.versions)):
+        if not known.issuperset(_episode_ids(lake, header.versions)):
             raise PlanError(
-                f"plan {parent.plan_hash} was made of given episode ids, so what its growth is must"
-                " be said: give a condition, a selection or ids"
+                f"plan {parent.plan_hash} was made of given episode ids, or grew by some of its"
+                " lake's, so what its growth is must be said: give a condition, a selection or ids"
             )
         found: Selection | list[str] = [e for e in _episode_ids(lake) if e not in known]
         if found:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.errors import PlanError
+from packing.layout import TokenLayout
 from packing.plan import EPISODES_SCHEMA, TEXTS_SCHEMA, Plan
 from packing.plan_header import PackShape, PlanHeader, PlanSpec
 
 Int32s = NDArray[np.int32]
 
-_ALIKE = ("layout", "tokenizer_fingerprint", "vocab_size", "budget_tokens", "slots_per_step")
+_ALIKE = ("tokenizer_fingerprint", "vocab_size", "budget_tokens", "slots_per_step", "span_maker")
 
 
 def join_plans(lake: Lake, parent: Plan, grown: Plan) -> Plan:
@@ -37,11 +38,10 @@ def join_plans(lake: Lake, parent: Plan, grown: Plan) -> Plan:
         those of `parent`, since a policy that is being trained normalises by them.
 
     Raises:
-        PlanError: the plans differ in layout, tokenizer, budget, slots, features or cameras of an
-            episode, or the lake has lost an episode of `parent` since.
+        PlanError: the plans differ in layout, tokenizer, budget, slots, span maker, features or
+            cameras of an episode, or the lake has lost an episode of `parent` since.
     """
-    for name in _ALIKE:
-        ours, theirs = getattr(parent.header, name), getattr(grown.header, name)
+    for name, (ours, theirs) in _pairs(parent.header, grown.header).items():
         if ours != theirs:
             raise PlanError(f"plan {parent.plan_hash} has {name} {ours}, its growth has {theirs}")
     names = {
@@ -84,6 +84,16 @@ def join_plans(lake: Lake, parent: Plan, grown: Plan) -> Plan:
         ).combine_chunks(),
         selection=grown.selection,
     ).sealed()
+
+
+def _pairs(first: PlanHeader, second: PlanHeader) -> dict[str, tuple[object, object]]:
+    """What must be equal in both, by name. A tokenizer is what it does, not its file's name."""
+    layouts = {
+        f"layout.{f.name}": (getattr(first.layout, f.name), getattr(second.layout, f.name))
+        for f in fields(TokenLayout)
+        if f.name != "tokenizer"
+    }
+    return layouts | {name: (getattr(first, name), getattr(second, name)) for name in _ALIKE}
 
 
 def _union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:

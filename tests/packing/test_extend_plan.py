@@ -10,6 +10,7 @@ from lake import Episode, Lake
 from packing.errors import PlanError
 from packing.extend_plan import extend_plan
 from packing.join_plans import join_plans
+from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_store import load_plan, save_plan
@@ -165,7 +166,10 @@ def test_given_ids_say_nothing_of_growth(ten: Lake, write: Write, more: list[Epi
     lake = write(more)
     with pytest.raises(PlanError, match="was made of given episode ids"):
         extend_plan(lake, parent)
-    assert extend_plan(lake, parent, ids[5:]).episodes.num_rows == 10
+    grown = extend_plan(lake, parent, ids[5:8])
+    with pytest.raises(PlanError, match="or grew by some of its lake's"):
+        extend_plan(lake, grown)
+    assert extend_plan(lake, grown, ids[8:]).episodes.num_rows == 10
 
 
 def test_new_cameras_must_be_chosen(
@@ -195,8 +199,17 @@ def test_plans_that_do_not_join(ten: Lake, write: Write, more: list[Episode]) ->
         )
         with pytest.raises(PlanError, match=match):
             join_plans(lake, parent, other)
+    layout = TokenLayout(extra_tokens=1)
     other = make_plan(
-        lake, spans=TrajectorySpans(), budget_tokens=256, slots_per_step=3, cameras=["top"]
+        lake, spans=WindowSpans(horizon=4), layout=layout, budget_tokens=256, slots_per_step=3
+    )
+    with pytest.raises(PlanError, match=r"has layout.extra_tokens 0, its growth has 1"):
+        join_plans(lake, parent, other)
+    other = make_plan(lake, spans=TrajectorySpans(), budget_tokens=256, slots_per_step=3)
+    with pytest.raises(PlanError, match=r"has span_maker .*'window'.*, its growth has .*'traject"):
+        join_plans(lake, parent, other)
+    other = make_plan(
+        lake, spans=WindowSpans(horizon=4), budget_tokens=256, slots_per_step=3, cameras=["top"]
     )
     with pytest.raises(PlanError, match="is in the plan with cameras"):
         join_plans(lake, parent, other)
