@@ -77,7 +77,8 @@ def make_plan(
         seed: of every random choice.
         packer: `shuffle-fill` or `bfd`.
         look_ahead: of shuffle-fill.
-        open_runs: runs drawn from at the same time; None takes enough for the size of a step.
+        open_runs: of windows, runs drawn from at the same time; None takes enough for the size of
+            a step.
         run_length: windows of a run; None aligns it to the distance of key frames.
         lanes: parts of the stream that keep to their slots; None takes as many as are worth it.
         balance_window_steps: steps among which packs of like cost are gathered; None takes as
@@ -98,6 +99,11 @@ def make_plan(
         PackingError: the plan cannot be made as asked; says why and what to change.
         CatalogError: the condition is not one.
     """
+    if not isinstance(spans, WindowSpans) and (open_runs is not None or run_length is not None):
+        raise PlanError(
+            "open_runs and run_length are of windows, whose neighbours share frames; trajectories"
+            " are drawn one by one: leave both out"
+        )
     settings = PlanSettings(
         budget_tokens=budget_tokens,
         slots_per_step=slots_per_step,

@@ -89,16 +89,19 @@ def pack(
         Literal["shuffle-fill", "bfd"],
         typer.Option(help="bfd is tighter, and gathers spans of like length."),
     ] = "shuffle-fill",
-    look_ahead: Annotated[int, typer.Option(help="Spans from which a pack is closed.")] = 1024,
+    look_ahead: Annotated[
+        int, typer.Option(help="shuffle-fill: spans from which a pack is closed.")
+    ] = 1024,
     open_runs: Annotated[
         int | None,
         typer.Option(
-            help="Runs drawn from at once: more is better shuffled. [default: 256, or twice the"
-            " spans of a step]"
+            help="Window: runs drawn from at once, more is better shuffled. [default: 256, or twice"
+            " the spans of a step]"
         ),
     ] = None,
     run_length: Annotated[
-        int | None, typer.Option(help="Windows of a run. [default: near 8, aligned to key frames]")
+        int | None,
+        typer.Option(help="Window: how many are a run. [default: near 8, aligned to key frames]"),
     ] = None,
     lanes: Annotated[
         int | None,
@@ -185,8 +188,9 @@ def pack(
         ),
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, help="With --materialize: processes that write.")
-    ] = 1,
+        int | None,
+        typer.Option(min=0, help="With --materialize: processes that write. [default: 1]"),
+    ] = None,
     store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
@@ -247,6 +251,8 @@ def pack(
         per=per,
         episodes=episodes,
     )
+    if workers is not None and not materialize:
+        raise PackOptionError("--workers: processes that write packs; add --materialize")
     opened = open_lake(lake, storage_options=storage_options(store))
     with Console(stderr=True).status("planning"):
         plan = make_plan(
@@ -280,7 +286,9 @@ def pack(
         entry = save_plan(opened, plan, name)
     written = None
     if materialize:
-        written = write_packs(opened, plan, MaterializedSettings(), workers)
+        written = write_packs(
+            opened, plan, MaterializedSettings(), 1 if workers is None else workers
+        )
     if as_json:
         more = {} if written is None else {"materialized": report_document(written)}
         print_plan_json(entry, plan.header, **more)
