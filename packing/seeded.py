@@ -26,11 +26,11 @@ STREAM_REFERENCE: Final = 5
 STREAM_PACKS: Final = 6
 STREAM_SAMPLE: Final = 7
 STREAM_LANES: Final = 8
+STREAM_DECK: Final = 9
+STREAM_PHASE: Final = 10
 
 CHUNK: Final = 1 << 20
 """Elements worked on at a time, so that temporary arrays stay in the cache."""
-STREAM_DECK: Final = 9
-STREAM_PHASE: Final = 10
 
 
 def random_words(n: int, *key: int) -> Words:
