@@ -20,6 +20,9 @@ from loader.reencode import PackEncoder
 from loader.shape import BatchShape
 from packing.plan import Plan
 
+# Rows are gathered before they are written: a generator handed to Lance runs in its threads, and
+# what many threads allocate, the allocator does not give back.
+_FILE_BYTES: Final = 128 << 20
 _LIMITS: Final = FetchLimits(
     packet_bytes=64 << 20, kept_frame_bytes=128 << 20, episode_bytes=64 << 20
 )
@@ -29,7 +32,7 @@ _LIMITS: Final = FetchLimits(
 class ChunkWriter:
     """Writes any packs of a plan into files of a set, which are not committed here.
 
-    Memory is bounded by bytes that do not depend on how many packs are asked for, and one pack.
+    Memory is bounded by bytes that do not depend on how many packs are asked for, and two packs.
 
     Attributes:
         target: the set.
@@ -44,7 +47,7 @@ class ChunkWriter:
     def write(
         self, first: int, stop: int, on_pack: Callable[[int], None]
     ) -> list[FragmentMetadata]:
-        """Write packs [first, stop).
+        """Write packs [first, stop), into one file or several.
 
         Args:
             first: row of the plan.
@@ -54,23 +57,17 @@ class ChunkWriter:
         Raises:
             LakeError, LoaderError: as streaming the packs does, or the set cannot be written.
         """
-        failed: list[BaseException] = []
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            try:
-                for row in self._rows_of(first, stop):
-                    on_pack(row["data_bytes"])
-                    yield pa.RecordBatch.from_pylist([row], schema=SCHEMA)
-            except BaseException as error:
-                failed.append(error)
-                raise
-
-        try:
-            return self.target.write_rows(pa.RecordBatchReader.from_batches(SCHEMA, batches()))
-        except Exception as error:
-            if failed:  # Lance gives its own error for it, with a stack for text
-                raise failed[0] from error
-            raise
+        fragments: list[FragmentMetadata] = []
+        rows: list[pa.RecordBatch] = []
+        held = 0
+        for row in self._rows_of(first, stop):
+            on_pack(row["data_bytes"])
+            rows.append(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
+            held += row["data_bytes"]
+            if held >= _FILE_BYTES:
+                fragments += self.target.write_rows(rows)
+                rows, held = [], 0
+        return fragments + (self.target.write_rows(rows) if rows else [])
 
     def _rows_of(self, first: int, stop: int) -> Iterator[Mapping[str, Any]]:
         header = self.plan.header

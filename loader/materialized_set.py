@@ -165,11 +165,11 @@ class MaterializedSet:
         """The command that makes or completes this set."""
         return _command(self.lake, self.plan_hash, self.settings)
 
-    def write_rows(self, rows: pa.RecordBatchReader) -> list[FragmentMetadata]:
+    def write_rows(self, rows: Sequence[pa.RecordBatch]) -> list[FragmentMetadata]:
         """Write rows into a data file that nobody sees before `commit`."""
         with self.lake.errors_named("write materialised packs"):
             fragments: list[FragmentMetadata] = write_fragments(
-                rows,
+                pa.Table.from_batches(rows, SCHEMA),
                 self.uri,
                 schema=SCHEMA,
                 mode="append",

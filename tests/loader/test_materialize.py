@@ -90,6 +90,25 @@ def test_any_number_of_processes_gives_the_same_rows(
     assert [told[0] for told in seen] == list(range(plan.packs.num_rows + 1))
 
 
+def test_large_chunks_become_several_files(
+    lake: Lake, plan: Plan, whole: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loader.materialize_chunk._FILE_BYTES", 100_000)
+    target = materialize(lake, plan, workers=0)
+    assert rows(target).equals(whole)
+    held = [
+        sum(whole["data_bytes"].slice(at, count).to_pylist())
+        for at, count in _places([f.physical_rows for f in target.dataset.get_fragments()])
+    ]
+    largest = max(whole["data_bytes"].to_pylist())
+    assert len(held) > 5
+    assert all(100_000 <= size < 100_000 + largest for size in held[:-1])
+
+
+def _places(counts: list[int]) -> list[tuple[int, int]]:
+    return [(sum(counts[:number]), count) for number, count in enumerate(counts)]
+
+
 def test_what_was_stopped_goes_on_behind_what_is_there(
     lake: Lake, plan: Plan, whole: pa.Table
 ) -> None:
