@@ -62,7 +62,7 @@ class PackedBatch(Generic[A]):
     Attributes:
         input_ids: text token ids, those of a state written as text among them; at image, state and
             pad tokens the ids in the plan header's `prompt_ids` (extra tokens hold the pad id).
-        position_ids: position inside the span, from 0; inside its segment for pad tokens.
+        position_ids: position in the span, from 0 (M-RoPE: `loader.mrope`); pads: in their segment.
         segment_ids: row of the span in the [N] arrays; N at pad tokens.
         token_modality: see `Modality`.
         labels: next-token targets, -100 where there is none.

@@ -70,17 +70,17 @@ def padded(
         )
     spans = batch.num_spans
     pixels = this.images[0].shape[1:] if this.images else (3, 0, 0)
-    bucket = this.images[0] if this.images else _zeros(this.token_modality, (0, *pixels))
+    bucket = this.images[0] if this.images else zeros(this.token_modality, (0, *pixels))
     out = PaddedBatch(
-        images=_zeros(bucket, (spans, num_observed, num_cameras, *pixels)),
-        image_mask=_zeros(this.action_dim_mask, (spans, num_observed, num_cameras)),
-        input_ids=_zeros(this.input_ids, (spans, max_text)),
-        attention_mask=_zeros(this.action_dim_mask, (spans, max_text)),
-        state=_zeros(this.state, (spans, num_observed, dim)),
-        state_mask=_zeros(this.action_dim_mask, (spans, num_observed)),
-        actions=_zeros(this.actions, (spans, horizon, dim)),
-        action_is_pad=_zeros(this.action_dim_mask, (spans, horizon)) == 0,
-        action_dim_mask=_zeros(this.action_dim_mask, (spans, dim)),
+        images=zeros(bucket, (spans, num_observed, num_cameras, *pixels)),
+        image_mask=zeros(this.action_dim_mask, (spans, num_observed, num_cameras)),
+        input_ids=zeros(this.input_ids, (spans, max_text)),
+        attention_mask=zeros(this.action_dim_mask, (spans, max_text)),
+        state=zeros(this.state, (spans, num_observed, dim)),
+        state_mask=zeros(this.action_dim_mask, (spans, num_observed)),
+        actions=zeros(this.actions, (spans, horizon, dim)),
+        action_is_pad=zeros(this.action_dim_mask, (spans, horizon)) == 0,
+        action_dim_mask=zeros(this.action_dim_mask, (spans, dim)),
     )
     _fits("action or state elements", max(this.actions.shape[1], this.state.shape[1]), dim)
     if len(this.image_camera_ids):
@@ -133,7 +133,7 @@ def _fits(what: str, held: int, room: int) -> None:
         raise BatchError(f"{held} {what} do not fit into a padded layout of {room}")
 
 
-def _zeros(like: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  # numpy or torch
+def zeros(like: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  # numpy or torch
     """Zeros of the library, dtype and device of `like`."""
     if isinstance(like, np.ndarray):
         return np.zeros(shape, like.dtype)
