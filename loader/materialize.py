@@ -119,7 +119,7 @@ class _Writing:
                 self._waiting[first] = stop, written.fragments
 
     def _submit(self) -> None:
-        """Keep the processes busy, but not further ahead of the commits than memory allows."""
+        """Keep the processes busy with the next chunks."""
         for chunk in self._missing():
             if not self._pool.idle:
                 break
