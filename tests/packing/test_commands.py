@@ -189,7 +189,7 @@ def test_texts_longer_than_the_models_padding_are_told(ten: Lake, tmp_path: Path
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
     assert "spans can have up to 8 text tokens" in said
-    assert "pads to 7 and cuts what is longer; this plan cuts nothing" in said
+    assert "pads to 7 and cuts what is longer; this plan cuts nothing (bytes: the model's" in said
 
 
 def test_prompts_without_an_instruction_are_told(ten: Lake) -> None:

@@ -47,6 +47,7 @@ def long_texts_note(plan: "Plan") -> str | None:
     """What to know where texts are longer than the model's own padding has room for."""
     from packing.padded_rows import text_tokens
     from packing.planned_spans import source_spans
+    from packing.tokenizer import UTF8_BYTES
 
     layout = plan.header.layout
     room = layout.padded.text_tokens
@@ -59,4 +60,5 @@ def long_texts_note(plan: "Plan") -> str | None:
     return (
         f"{over} of {len(lengths)} spans can have up to {int(lengths.max())} text tokens:"
         f" {layout.name} by itself pads to {room} and cuts what is longer; this plan cuts nothing"
+        + (" (bytes: the model's own tokenizer makes fewer)" * (layout.tokenizer == UTF8_BYTES))
     )
