@@ -59,7 +59,7 @@ def merge_stats(
         episode_ids: the episodes, sorted (the order of the sums is theirs).
 
     Raises:
-        PlanError: statistics are missing, or nothing was counted.
+        PlanError: statistics are missing, nothing was counted, or values exceed float32.
     """
     if not features:
         return []
@@ -92,6 +92,13 @@ def _merged(
             f"{feature} of spec {spec_id} has no step that is valid and finite in any of the"
             f" {len(episode_ids)} selected episodes: nothing to normalise by; choose another"
             " feature or other episodes"
+        )
+    largest = max(float(np.abs(total.min).max()), float(np.abs(total.max).max()))
+    if largest > float(np.finfo(np.float32).max):
+        raise PlanError(
+            f"{feature} of spec {spec_id} has values up to {largest:.3g}, which float32, in which"
+            " batches hold them, cannot tell from infinity; choose another feature or leave out the"
+            " episodes (the catalog's table `features` has their extremes)"
         )
     return NormStats(
         spec_id=spec_id,

@@ -35,15 +35,20 @@ def state_bins(
     same bins on every machine.
 
     Raises:
-        PackingError: a state is not finite.
+        PackingError: a state is not finite, or the quantiles are further apart than float32 tells.
     """
     if not np.isfinite(state).all():
         raise PackingError(
             "a state that is written as text is not finite; select other episodes, or feed the"
             " state as a token"
         )
-    with np.errstate(over="ignore"):  # far outside is outside
+    with np.errstate(over="ignore", invalid="ignore"):  # far outside is outside
         scaled = (state - q01) / (q99 - q01 + _TINY) * np.float32(2) - np.float32(1)
+    if np.isnan(scaled).any():
+        raise PackingError(
+            "the 1 % and 99 % quantiles of a state that is written as text are further apart than"
+            " float32 can tell; feed the state as a token, or leave that feature out"
+        )
     bins: NDArray[np.int64] = np.searchsorted(_EDGES, scaled, side="right") - 1
     return bins.astype(np.int16)
 

@@ -67,6 +67,12 @@ def test_what_is_not_finite_has_no_bin(value: float) -> None:
         state_bins(one(0.0, value), one(0.0, 0.0), one(1.0, 1.0))
 
 
+def test_a_range_beyond_float32_has_no_bins() -> None:
+    assert state_bins(one(1e38), one(-1e38), one(1e38)).tolist() == [255]
+    with pytest.raises(PackingError, match="further apart than float32"):
+        state_bins(one(3e38), one(-3e38), one(3e38))
+
+
 def test_ids_and_lengths() -> None:
     text = table(lengths=3)
     assert list(text.ids([0, 255, -1])) == [10, 1255, 999, 999, 999]
