@@ -145,6 +145,11 @@ def _at_versions(lake: Lake, parent: Plan, versions: Mapping[str, int]) -> pa.Ta
     ids = parent.episodes["episode_id"].combine_chunks()
     row = pc.index_in(ids, value_set=there["episode_id"].combine_chunks())
     gone = ids.filter(pc.is_null(row))
+    if len(gone) and versions["trajectories"] < parent.header.versions["trajectories"]:
+        raise PlanError(
+            f"{len(gone)} episodes of plan {parent.plan_hash}, first {gone[0]}, came into the lake"
+            " after the selection that it is to grow by: freeze the selection again"
+        )
     if len(gone):
         raise PlanError(
             f"{len(gone)} episodes of plan {parent.plan_hash} are not in the lake any more, first"

@@ -151,6 +151,15 @@ def test_the_selection_is_answered_again(ten: Lake, write: Write, more: list[Epi
         extend_plan(lake, grown)
 
 
+def test_a_selection_older_than_the_plan_is_told(
+    ten: Lake, write: Write, more: list[Episode]
+) -> None:
+    freeze_selection(ten, "dataset = 'odd'", name="old")
+    parent = planned(write(more))
+    with pytest.raises(PlanError, match=r"4 episodes of plan .* after the selection .*freeze"):
+        extend_plan(ten, parent, "old")
+
+
 def test_old_episodes_may_come_again(ten: Lake, write: Write, more: list[Episode]) -> None:
     parent = planned(ten)
     grown = extend_plan(write(more), parent, "true")
