@@ -151,7 +151,11 @@ class PlanRows:
             )
             for row, place in enumerate(ours)
         }
-        return [rows.get(place.position) or self._without_slot(place) for place in places]
+        # Asked by key: a planned slot may be empty, and an empty row is falsy.
+        return [
+            rows[place.position] if place.position in rows else self._without_slot(place)
+            for place in places
+        ]
 
     def _without_slot(self, place: Place) -> PackRow:
         slots = self.plan.header.slots_per_step

@@ -139,11 +139,14 @@ class LoaderConfig:
         buffer_mb: bound of the prefetch buffers of one rank, in MiB.
         image_size: height and width in pixels to which pictures are resized on decode; None
             keeps each camera's own size.
+        materialized: name of a set of materialised packs to read (`copy`, or as `headrace plan
+            materialize` named it); None reads episodes.
     """
 
     process: Literal["child", "inline"] = "child"
     buffer_mb: int = 512
     image_size: int | None = None
+    materialized: str | None = None
 
     def __post_init__(self) -> None:
         _positive("loader.buffer_mb", self.buffer_mb)

@@ -229,6 +229,7 @@ def _open_loader(lake: Lake, plan: Plan, config: TrainConfig, ranks: Ranks) -> P
         process=config.loader.process,
         buffer_bytes=config.loader.buffer_mb << 20,
         image_size=None if size is None else (size, size),
+        materialized=config.loader.materialized or False,
     )
 
 

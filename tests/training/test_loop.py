@@ -12,7 +12,9 @@ from torch import nn
 from lake import Lake
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
+from loader.materialize import materialize
 from packing.plan import Plan
+from packing.plan_store import save_plan
 from tests.training.plans import plan_windows, train_config
 from training import loop
 from training.checkpoint import latest_checkpoint, load_checkpoint, read_progress
@@ -240,3 +242,17 @@ def test_bfloat16_trains_close_to_float32(planned_cameras: Planned, tmp_path: Pa
     assert half is not None
     assert half.loss == pytest.approx(full.loss, rel=0.02)
     assert half.loss != full.loss
+
+
+def test_materialised_packs_train_the_same_weights(planned: Planned, tmp_path: Path) -> None:
+    lake, plan = planned
+    save_plan(lake, plan)
+    materialize(lake, plan, workers=0)
+    config = train_config()
+    copied = dataclasses.replace(
+        config, loader=dataclasses.replace(config.loader, materialized="copy")
+    )
+    results = [train(lake, plan, tmp_path / name, c) for name, c in (("a", config), ("b", copied))]
+    first, second = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("a", "b"))
+    assert [line["loss"] for line in first] == [line["loss"] for line in second]
+    assert results[0].steps == results[1].steps == plan.num_steps
