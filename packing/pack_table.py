@@ -46,7 +46,7 @@ def pack_table(spans: Spans, arrangement: Arrangement, slots_per_step: int) -> p
             "occurrence": column(number_occurrences(packing.items, arrangement.epoch_bounds())),
             **of_span,
             "tokens": packing.sum(spans.tokens).astype(np.int32),
-            "sum_sq": sum_of_squares(spans, arrangement),
+            "sum_sq": packing.sum_of_squares(spans.tokens),
         },
         schema=PACKS_SCHEMA,
     )
@@ -73,11 +73,6 @@ def runs_table(spans: Spans, runs: Int64s, source: Int64s | None) -> pa.Table:
         },
         schema=RUNS_SCHEMA,
     )
-
-
-def sum_of_squares(spans: Spans, arrangement: Arrangement) -> Int64s:
-    """int64 [slots]: sum over the spans of each slot of their squared length."""
-    return arrangement.packing.sum(spans.tokens.astype(np.int64) ** 2)
 
 
 def pack_shape(spans: Spans, arrangement: Arrangement) -> PackShape:

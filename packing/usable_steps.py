@@ -4,7 +4,7 @@ A NaN in an action would make the loss of its whole training step NaN, whatever 
 of its validity, so both count alike.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lake.read import Signals, read_signals
 from lake.spec import Spec
 from lake.store import Lake
+from packing.seeded import chunks
 
 _CHUNK: Final = 256
 
@@ -49,7 +50,8 @@ def usable_steps(
         read = [
             row for row in np.flatnonzero(spec == number).tolist() if episode_ids[row] in suspects
         ]
-        for chunk in _chunks(read):
+        for part in chunks(len(read), _CHUNK):
+            chunk = read[part]
             signals = read_signals(lake, [addresses[row] for row in chunk], names)
             for row, of_episode in zip(chunk, signals, strict=True):
                 for name in names:
@@ -78,7 +80,3 @@ def _usable(signals: Signals, name: str) -> NDArray[np.bool_]:
     if values.dtype.kind == "f":
         usable &= np.isfinite(values.reshape(len(values), -1)).all(axis=1)
     return usable
-
-
-def _chunks(rows: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (rows[at : at + _CHUNK] for at in range(0, len(rows), _CHUNK))

@@ -37,7 +37,7 @@ def verify_plan(plan: Plan) -> list[str]:
         same = flat(plan.packs, name) == getattr(spans, name)[packing.items]
         _require(same, f"occurrence: {name}", "differs between occurrences")
     _require(plan.packs["tokens"].to_numpy() == packing.sum(spans.tokens), "pack", "tokens")
-    squares = packing.sum(spans.tokens.astype(np.int64) ** 2)
+    squares = packing.sum_of_squares(spans.tokens)
     _require(plan.packs["sum_sq"].to_numpy() == squares, "pack", "sum_sq")
     certificates = []
     for stretch in stretches:
