@@ -129,13 +129,18 @@ def _weights(mixture: Mixture, sources: Sequence[MixtureSource]) -> list[Fractio
 
 @dataclass(frozen=True, kw_only=True)
 class _Range:
-    """The least and the most tokens of a source in an epoch, and why."""
+    """The least and the most tokens of a source in an epoch, and why.
+
+    The most is a share of the epoch or, where repeats are bounded, what the source has of them.
+    """
 
     name: str
     least: Fraction
     most: Fraction
     why_least: str
     why_most: str
+    max_share: Fraction
+    supply: Fraction | None
 
 
 def _range(mixture: Mixture, source: MixtureSource, weight: Fraction, total: int) -> _Range:
@@ -143,23 +148,32 @@ def _range(mixture: Mixture, source: MixtureSource, weight: Fraction, total: int
     most = Fraction(total)
     why_least = f"min_share {float(least / total):g} of an epoch of {total}"
     why_most = "the whole epoch"
-    top = _of(mixture.max_share, source.name, 1)
+    top = exact(_of(mixture.max_share, source.name, 1))
     if top < 1:
-        most = total * exact(top)
-        why_most = f"max_share {top:g} of an epoch of {total}"
-    if mixture.max_repeats is not None and mixture.max_repeats * source.tokens < most:
-        most = Fraction(mixture.max_repeats * source.tokens)
+        most = total * top
+        why_most = f"max_share {float(top):g} of an epoch of {total}"
+    supply = None if mixture.max_repeats is None else Fraction(mixture.max_repeats * source.tokens)
+    if supply is not None and supply < most:
+        most = supply
         why_most = f"max_repeats {mixture.max_repeats} times its {source.tokens} tokens"
     if not weight:
         if least and source.name in mixture.min_share:
             raise PlanError(f"mixture: {source.name} has weight 0, and {why_least}")
-        least = most = Fraction(0)
+        least = most = top = Fraction(0)
     if least > most:
         raise PlanError(
             f"mixture: {source.name} must give at least {_count(least)} tokens ({why_least}) and at"
             f" most {_count(most)} ({why_most})"
         )
-    return _Range(name=source.name, least=least, most=most, why_least=why_least, why_most=why_most)
+    return _Range(
+        name=source.name,
+        least=least,
+        most=most,
+        why_least=why_least,
+        why_most=why_most,
+        max_share=top,
+        supply=supply,
+    )
 
 
 def _of(shares: Mapping[str, float], name: str, otherwise: float) -> float:
@@ -210,8 +224,27 @@ def _require_room(ranges: Sequence[_Range], total: int) -> None:
         )
     if most < total:
         caps = "; ".join(f"{r.name} {_count(r.most)} ({r.why_most})" for r in ranges if r.most)
+        largest = _largest_epoch(ranges, total)
+        instead = f", or ask for at most {largest} epoch_tokens" if largest else ""
         raise PlanError(
             f"mixture: an epoch of {total} tokens cannot be filled: the sources may give"
-            f" {_count(Fraction(most))} in all: {caps}; raise max_repeats or max_share, or ask for"
-            f" {int(most)} epoch_tokens"
+            f" {_count(Fraction(most))} in all: {caps}; raise max_repeats or max_share{instead}"
         )
+
+
+def _largest_epoch(ranges: Sequence[_Range], total: int) -> int:
+    """The most tokens of an epoch that caps can fill: the x of sum(min(share * x, supply)) = x.
+
+    A smaller epoch lowers what shares of it allow. The sum is concave in x and below x at `total`,
+    so that Newton's steps come down to the largest x, one corner at least at a time.
+    """
+    epoch = Fraction(total)
+    while True:
+        supplied = [
+            r.supply for r in ranges if r.supply is not None and r.supply <= r.max_share * epoch
+        ]
+        shared = [r.max_share for r in ranges if r.supply is None or r.supply > r.max_share * epoch]
+        found = sum(supplied, Fraction(0)) / (1 - sum(shared, Fraction(0)))
+        if found == epoch:
+            return math.floor(epoch)
+        epoch = found

@@ -1,6 +1,7 @@
 """Shares become whole tokens exactly, whatever caps and floors are in the way."""
 
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -98,9 +99,12 @@ def test_a_source_of_weight_0_has_no_floor_of_the_others() -> None:
         ),
         (
             {"max_repeats": 2, "epoch_tokens": 2001},
-            r"2001 tokens cannot be filled: .* 2000 in all: a 200 .*; b 1800 .*ask for 2000 epoch",
+            r"2001 tokens cannot be filled: .* a 200 .*; b 1800 .*ask for at most 2000 epoch",
         ),
-        ({"max_share": {"*": 0.3}}, r"cannot be filled.*600 in all: a 300 \(max_share 0.3"),
+        (
+            {"max_share": {"*": 0.3}},
+            r"cannot be filled.*600 in all: a 300 \(max_share 0.3.*; raise .* max_share$",
+        ),
         (
             {"min_share": {"a": 0.5}, "max_repeats": 1},
             r"a must give at least 500 .*0.5 of an epoch of 1000\) and at most 100 \(max_repeats 1",
@@ -114,6 +118,31 @@ def test_a_source_of_weight_0_has_no_floor_of_the_others() -> None:
 def test_what_cannot_be_met_is_named(options: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
         quotas(Mixture(**options), a=100, b=900)
+
+
+@given(
+    tokens=st.lists(st.integers(1, 10**6), min_size=1, max_size=6),
+    tops=st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.7, 0.9, 1]), min_size=6, max_size=6),
+    repeats=st.integers(1, 4),
+)
+def test_the_largest_epoch_that_is_named_can_be_filled_and_no_larger_one(
+    tokens: list[int], tops: list[float], repeats: int
+) -> None:
+    named = {f"s{number}": count for number, count in enumerate(tokens)}
+    options: dict[str, Any] = {
+        "max_repeats": repeats,
+        "max_share": dict(zip(named, tops, strict=False)),
+    }
+    with pytest.raises(PlanError, match="cannot be filled") as refused:
+        quotas(Mixture(epoch_tokens=10**8, **options), **named)
+    largest = re.search(r"ask for at most (\d+)", str(refused.value))
+    if largest is None:
+        assert sum(map(exact, options["max_share"].values())) < 1
+        return
+    epoch = int(largest[1])
+    assert sum(quotas(Mixture(epoch_tokens=epoch, **options), **named).values()) == epoch
+    with pytest.raises(PlanError, match="cannot be filled"):
+        quotas(Mixture(epoch_tokens=epoch + 1, **options), **named)
 
 
 def test_a_weight_of_a_source_without_spans() -> None:
