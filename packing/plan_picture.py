@@ -1,7 +1,7 @@
 """A plan at a glance: fill, balance, shares of the datasets, length bias, shuffle and storage."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from packing.spans import Spans
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_NAME: Final = 30  # characters of a name that are drawn
+
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """Write a picture of the plan; the suffix of `path` decides the format (png, svg, pdf).
@@ -24,10 +26,10 @@ def draw_plan(plan: Plan, path: Path) -> None:
         PackingError: matplotlib is not installed, or the file cannot be written.
     """
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `sim`, and slow to import
+        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra, and slow to import
     except ImportError as error:
         raise PackingError(
-            "a picture needs matplotlib, which is not installed: pip install 'headrace[sim]'"
+            "a picture needs matplotlib, which is not installed: pip install 'headrace[packing]'"
         ) from error
     planned = PlannedSpans.of(plan)
     spans, packing = planned.spans, planned.packing
@@ -74,6 +76,7 @@ def _draw_balance(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> N
     ratio = plan.header.quality.max_over_mean.get(slots, 1.0)
     axes.set_title(f"Balance: max / mean over {slots} ranks {ratio:.4f}")
     axes.set_xlabel("steps, costliest first")
+    axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("cost, mean = 1")
     axes.legend()
 
@@ -87,16 +90,24 @@ def _draw_shares(axes: "Axes", plan: Plan) -> None:
         recorded = {share.source: share.tokens for share in header.shares}
     names, total = list(recorded), max(1, sum(recorded.values()))
     shares = [100 * tokens / total for tokens in recorded.values()]
+    rows = np.arange(len(names))
     if header.mixture is not None:
-        axes.barh(names, shares, 0.7, color="0.8", label="recorded")
+        axes.barh(rows, shares, 0.7, color="0.8", label="recorded")
         shares = [100 * share.got_share for share in header.shares]
-        axes.barh(names, shares, 0.4, color="tab:green", label="planned")
+        axes.barh(rows, shares, 0.4, color="tab:green", label="planned")
         axes.legend()
     else:
-        axes.barh(names, shares, 0.5, color="tab:green")
+        axes.barh(rows, shares, 0.5, color="tab:green")
+    size = min(10.0, 200 / max(1, len(names)))  # points: the axes are about 200 high
+    axes.set_yticks(rows, [_short(name) for name in names], fontsize=size)
     axes.set_ylim(-0.75, len(names) - 0.25)
     axes.set_title(f"Tokens by {over}: {header.quality.tokens_over_padded:.1%} of padded rows")
     axes.set_xlabel("share of all tokens, %")
+
+
+def _short(name: str) -> str:
+    """Begin and end of a name that would leave its axes no room."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}\u2026{name[-_NAME // 2 :]}"
 
 
 def _draw_bias(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:
@@ -130,7 +141,7 @@ def _draw_storage(axes: "Axes", plan: Plan) -> None:
     other = [use.bytes_per_step / 1e6 - size for use, size in zip(uses, video, strict=True)]
     names = [
         f"ranks: {use.world_size}\n{use.requests_per_step:,.0f} requests\n"
-        f"{use.decoded_over_shown:.2f} frames decoded per picture"
+        f"{use.decoded_over_shown:.2f} frames decoded\nper picture"
         for use in uses
     ]
     axes.bar(names, video, 0.5, color="tab:green", label="video")
@@ -138,4 +149,5 @@ def _draw_storage(axes: "Axes", plan: Plan) -> None:
     axes.set_title("Storage: read in a step by all ranks")
     axes.set_ylabel("MB")
     if uses:
-        axes.legend()
+        axes.margins(y=0.3)  # room for the legend above the bars
+        axes.legend(loc="upper left")
