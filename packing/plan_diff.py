@@ -165,8 +165,17 @@ def _choices(header: PlanHeader, other: Plan) -> dict[str, Any]:
 
 def _figures(header: PlanHeader) -> dict[str, Any]:
     """Name -> how good the newest segment is."""
-    figures = _flat("", asdict(header.quality))
-    return {"packs_over_bound": header.certificate.packs_over_bound, **figures}
+    figures = asdict(header.quality)
+    figures["storage"] = {
+        f"ranks {use.world_size}": {
+            "requests_per_step": use.requests_per_step,
+            "mb_per_step": use.bytes_per_step / 1e6,
+            "decoded_over_shown": use.decoded_over_shown,
+            "kept_mb": use.kept_bytes / 1e6,
+        }
+        for use in header.quality.storage
+    }
+    return {"packs_over_bound": header.certificate.packs_over_bound, **_flat("", figures)}
 
 
 def _flat(prefix: str, value: Mapping[Any, Any]) -> dict[str, Any]:

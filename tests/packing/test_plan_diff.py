@@ -74,6 +74,15 @@ def test_first_step_of_other_spans_and_of_other_slots(plan: Plan) -> None:
     assert (diff.first_step_spans, diff.first_step_slots) == (None, 1)
 
 
+def test_every_figure_is_one_value(ten: Lake, plan: Plan) -> None:
+    figures = {figure.name: figure for figure in diff_plans(plan, _plan(ten, horizon=5)).quality}
+    assert all(isinstance(f.a, int | float) for f in figures.values())
+    whole, shared = plan.header.quality.storage
+    assert (whole.world_size, shared.world_size) == (1, 2)
+    assert figures["storage ranks 1 requests_per_step"].a == whole.requests_per_step
+    assert figures["storage ranks 2 mb_per_step"].a == shared.bytes_per_step / 1e6
+
+
 def test_a_plan_that_ends_earlier(ten: Lake, plan: Plan) -> None:
     longer = _plan(ten, epochs=2)
     diff = diff_plans(plan, longer)
