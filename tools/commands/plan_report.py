@@ -201,7 +201,8 @@ def _mixture(mixture: PlannedMixture, shares: Sequence[SourceShare]) -> Table:
     for name in ("spans", "weight", "asked", "got", "repeats", "omitted", "most"):
         grid.add_column(name, justify="right", no_wrap=True)
     for share in shares:
-        omitted = str(share.omitted) + (f" ({share.never} never)" if share.never else "")
+        # On a line of its own, for 80 columns to have room for the name.
+        omitted = str(share.omitted) + (f"\n{share.never} never" if share.never else "")
         grid.add_row(
             share.source,
             str(share.spans),
