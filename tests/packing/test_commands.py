@@ -194,14 +194,15 @@ def test_texts_longer_than_the_models_padding_are_told(ten: Lake, tmp_path: Path
 
 def test_prompts_without_an_instruction_are_told(ten: Lake) -> None:
     options = ("--tokenizer", "utf8-bytes", "--slots", 2, "--budget-tokens", 2048)
-    query = "success"
-    labelled = run("label", ten.uri, query, "instruction=", "task=", "--json")
+    labelled = run("label", ten.uri, "success", "instruction=", "task=", "--json")
     assert labelled.exit_code == 0, labelled.output
     untold = "instruction: pi0 writes its prompt around an empty one; label them"
     said = run("pack", ten.uri, "--layout", "pi0", *options)
     assert said.exit_code == 0, said.output
     assert untold in " ".join(said.stdout.split())
-    told = run("pack", ten.uri, "instruction is not null", "--layout", "pi0", *options)
+    query = "trim(coalesce(instruction, task)) <> ''"
+    assert query in " ".join(said.stdout.split())
+    told = run("pack", ten.uri, query, "--layout", "pi0", *options)
     assert told.exit_code == 0, told.output
     assert "no instruction" not in told.stdout
     # GR00T has words of its own for them, and without a prompt nothing is said.

@@ -39,7 +39,7 @@ def untold_note(plan: "Plan") -> str | None:
     return (
         f"{np.isin(texts, np.flatnonzero(untold)).sum()} of {len(texts)} spans have no instruction:"
         f" {layout.name} writes its prompt around an empty one; label them with `headrace label`,"
-        ' or leave them out with a condition as "instruction is not null"'
+        " or leave them out: \"trim(coalesce(instruction, task)) <> ''\""
     )
 
 
