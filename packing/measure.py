@@ -7,11 +7,12 @@ from packing.arrange import Arrangement
 from packing.balance import max_over_mean, pack_costs
 from packing.layout import TokenLayout
 from packing.occurrences import number_occurrences
+from packing.packs import Packing
 from packing.padded_rows import padded_row
 from packing.quality import PlanQuality
 from packing.settings import PlanSettings
 from packing.shuffle_quality import episode_diversity, near_duplicates
-from packing.spans import Int64s, Spans
+from packing.spans import Int32s, Int64s, Spans
 
 
 def measure_quality(
@@ -54,13 +55,13 @@ def measure_quality(
         },
         shuffle=episode_diversity(step, episode, settings.seed),
         near_duplicates=near_duplicates(step, episode, spans.stop[items].astype(np.int64)),
-        bias_over_random=_bias(spans, arrangement),
+        bias_over_random=length_bias(packing, spans.tokens),
         tokens_over_padded=float(tokens.sum()) / (rows * padded),
         images_over_padded=(
             float(packing.sum(spans.images).sum()) / (rows * images) if images else 1.0
         ),
         reads_per_span=reads / len(items),
-        run_steps=_run_steps(runs, arrangement, slots),
+        run_steps=run_steps(runs, arrangement, slots),
     )
 
 
@@ -69,7 +70,7 @@ def _world_sizes(slots: int) -> list[int]:
     return sorted({1 << k for k in range(slots.bit_length()) if 1 << k <= slots} | {slots})
 
 
-def _run_steps(runs: Int64s, arrangement: Arrangement, slots: int) -> int:
+def run_steps(runs: Int64s, arrangement: Arrangement, slots: int) -> int:
     """Steps from the first to the last use of a run, both included, that 90 % of runs need.
 
     In the first epoch; a run that occurs again is another run.
@@ -91,16 +92,19 @@ def _run_steps(runs: Int64s, arrangement: Arrangement, slots: int) -> int:
     return int(np.sort(used)[(len(used) - 1) * 9 // 10])
 
 
-def _bias(spans: Spans, arrangement: Arrangement) -> float:
-    """Variance of the packs' mean span length, over what random packs of the same sizes have."""
-    packing = arrangement.packing
-    filled = packing.sizes > 0
-    tokens = spans.tokens
+def length_bias(packing: Packing, tokens: Int32s) -> float:
+    """Variance of the packs' mean span length, over what random packs of the same sizes have.
+
+    Args:
+        packing: packs, empty ones left out of account.
+        tokens: int32 [n], length of each span that its items number.
+    """
     # Of the planned occurrences: a mixture changes which lengths are usual.
     planned = tokens[packing.items]
     variance = float(planned.var(dtype=np.float64))
     if variance == 0.0:
         return 1.0
+    filled = packing.sizes > 0
     sizes = packing.sizes[filled]
     means = packing.sum(tokens)[filled] / sizes
     deviation = means - float(planned.mean(dtype=np.float64))

@@ -21,10 +21,11 @@ from packing.bounds import certify
 from packing.cost import DEFAULT_COST
 from packing.draw import draw_order, enough_open_runs
 from packing.histogram_bfd import histogram_bfd
+from packing.measure import length_bias
 from packing.packs import Load, Packing
 from packing.seeded import STREAM_REFERENCE, Indices, permutation
 from packing.shuffle_fill import shuffle_fill
-from packing.spans import Int32s, Int64s
+from packing.spans import Int64s
 from tools.bench.packing_contenders import BATCH_ROWS, OVERFLOW, PEERS, peer_packing
 from tools.bench.packing_data import Trajectories, trajectories
 from tools.bench.packing_tree import segment_tree_bfd
@@ -224,14 +225,6 @@ def _in_steps(cost: Int64s, slots: int, window_steps: int) -> Int64s:
     else:
         order = permutation(count, _SEED, STREAM_REFERENCE)
     return cost[order[: count // slots * slots]]
-
-
-def length_bias(packing: Packing, tokens: Int32s) -> float:
-    """Variance of the packs' mean span length, over what random packs of the same sizes have."""
-    variance = float(tokens.var(dtype=np.float64))
-    means = packing.sum(tokens) / packing.sizes
-    deviation = means - float(tokens.mean(dtype=np.float64))
-    return float((deviation**2).mean() / (variance / packing.sizes).mean())
 
 
 if __name__ == "__main__":

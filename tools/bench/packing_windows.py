@@ -9,6 +9,7 @@ import numpy as np
 
 from packing.arrange import Arrangement, arrange
 from packing.draw import aligned_run, enough_open_runs, runs_of
+from packing.measure import run_steps
 from packing.settings import PlanSettings
 from packing.shuffle_quality import WINDOWS_OF_STEPS, episode_diversity, near_duplicates
 from packing.spans import Int64s
@@ -90,7 +91,7 @@ def _plan(data: Windows, runs: Int64s, order: str, settings: PlanSettings) -> Wi
     step = arrangement.span_slots() // slots
     episode = data.spans.episode[packing.items].astype(np.int64)
     stop = data.spans.stop[packing.items].astype(np.int64)
-    run_steps = _run_steps(runs[packing.items], step)
+    used_within = run_steps(runs, arrangement, slots)
     return WindowPlan(
         order=order,
         slots=slots,
@@ -100,9 +101,9 @@ def _plan(data: Windows, runs: Int64s, order: str, settings: PlanSettings) -> Wi
         padding=1 - int(packing.sum(data.spans.tokens).sum()) / (len(packing) * BUDGET),
         shuffle=episode_diversity(step, episode, settings.seed),
         near_duplicates=near_duplicates(step, episode, stop),
-        run_steps=run_steps,
+        run_steps=used_within,
         decoding={
-            ranks: decode(data, arrangement, slots, ranks, run_steps)
+            ranks: decode(data, arrangement, slots, ranks, used_within)
             for ranks in RANKS
             if ranks <= slots
         },
@@ -111,17 +112,10 @@ def _plan(data: Windows, runs: Int64s, order: str, settings: PlanSettings) -> Wi
     )
 
 
-def _run_steps(run: Int64s, step: Int64s) -> int:
-    order = np.lexsort((step, run))
-    begin = np.flatnonzero(np.diff(run[order], prepend=-1))
-    last = np.append(begin[1:], len(order)) - 1
-    return int(np.quantile(step[order[last]] - step[order[begin]] + 1, 0.9, method="lower"))
-
-
 def decode(
-    data: Windows, arrangement: Arrangement, slots: int, ranks: int, run_steps: int
+    data: Windows, arrangement: Arrangement, slots: int, ranks: int, used_within: int
 ) -> Decoding:
-    """What decoders of `ranks` ranks do for one camera."""
+    """What decoders of `ranks` ranks do for one camera, runs being used within so many steps."""
     items = arrangement.packing.items
     episode = data.spans.episode[items].astype(np.int64)
     shown = data.spans.stop[items].astype(np.int64) - 1
@@ -134,7 +128,7 @@ def decode(
         key=episode * longest + shown // gop * gop,
         slots=slots,
         ranks=ranks,
-        look_ahead=look_ahead_packs(run_steps, slots // ranks, images_per_pack),
+        look_ahead=look_ahead_packs(used_within, slots // ranks, images_per_pack),
     )
 
 
