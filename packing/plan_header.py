@@ -278,6 +278,8 @@ class PlanHeader:
         header = asdict(self)
         for name in _OUTSIDE_HASH:
             del header[name]
+        # A name of a file, which may be renamed; what is in it has its fingerprint.
+        del header["layout"]["tokenizer"]
         for segment in header["segments"]:
             for name in _OUTSIDE_HASH_OF_SEGMENT:
                 del segment[name]

@@ -17,6 +17,7 @@ from loader.errors import LoaderStateError
 from packing.extend_plan import extend_plan
 from packing.make_plan import make_plan
 from packing.plan import Plan
+from packing.window_spans import WindowSpans
 from tests.loader import scenes
 
 
@@ -30,7 +31,8 @@ def consume(
         left = steps * loader.packs_per_step
         for batch in loader:
             spans = batch.span_ids[: batch.num_spans].tolist()
-            seen.update((batch.epoch, span, 0) for span in spans)
+            times = batch.occurrence_ids[: batch.num_spans].tolist()
+            seen.update((batch.epoch, *pair) for pair in zip(spans, times, strict=True))
             left -= 1
             if not left:
                 break
@@ -79,9 +81,7 @@ def test_a_position_goes_on_in_the_extended_plan(tmp_path: Path) -> None:
     # A loader of the old plan does not take a position of the longer one.
     with pytest.raises(LoaderStateError, match="loader state of plan"):
         loaders(parent, 1)[0].load_state_dict(ends[0])
-    other = make_plan(
-        lake, spans=scenes.WindowSpans(horizon=2), budget_tokens=256, slots_per_step=3
-    )
+    other = make_plan(lake, spans=WindowSpans(horizon=2), budget_tokens=256, slots_per_step=3)
     with pytest.raises(LoaderStateError, match="loader state of plan"):
         loaders(other, 1)[0].load_state_dict(states[0])
 

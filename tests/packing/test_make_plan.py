@@ -242,7 +242,11 @@ def test_header_of_another_layout_or_no_header(ten: Lake) -> None:
         (None, {"state": ["none"]}, "spends state tokens"),
         (None, {"budget_tokens": 100}, "multiple of 128"),
         (None, {"budget_tokens": 128, "layout": TokenLayout(image_tokens=128)}, "do not fit"),
-        (None, {"layout": TokenLayout(tokenizer="x")}, "tokenizer .x. is neither a file nor built in"),
+        (
+            None,
+            {"layout": TokenLayout(tokenizer="x")},
+            "tokenizer .x. is neither a file nor built in",
+        ),
     ],
 )
 def test_bad_requests_say_what_is_there(

@@ -9,8 +9,11 @@ import sentencepiece
 import tokenizers
 from tokenizers import models
 
+from lake import Lake
 from packing.errors import LayoutError
+from packing.make_plan import make_plan
 from packing.tokenizer import find_tokenizer
+from packing.window_spans import WindowSpans
 from tests.packing.small_tokenizers import gemma_like, llama_like, qwen_like, write
 
 TEXT = "pick up the red block, State: 12 -1 255;\n"
@@ -118,3 +121,19 @@ def test_a_missing_library_says_what_to_install(
     path = write(tmp_path, "some.file", content)
     with pytest.raises(LayoutError, match=rf"library {library}: pip install 'headrace\[packing\]'"):
         find_tokenizer(path)
+
+
+def test_a_renamed_tokenizer_makes_the_same_plan(ten: Lake, tmp_path: Path) -> None:
+    hashes = set()
+    for name in ("one.model", "two.model"):
+        plan = make_plan(
+            ten,
+            spans=WindowSpans(horizon=4),
+            layout="pi0",
+            tokenizer=write(tmp_path, name, gemma_like()),
+            budget_tokens=2048,
+            slots_per_step=2,
+        )
+        assert Path(plan.header.layout.tokenizer).name == name
+        hashes.add(plan.plan_hash)
+    assert len(hashes) == 1
