@@ -89,6 +89,7 @@ def read_plan_episodes(
         action=action,
         state_needed=layout.state_tokens > 0 or layout.prompt.writes_state,
         action_needed=layout.action_tokens > 0,
+        called=_spec_names(rows),
     )
     spec = _index(rows["spec_id"], spec_ids)
     _require_features(rows, spec, lake_specs, specs)
@@ -182,6 +183,18 @@ def _rows(lake: Lake, episode_ids: Sequence[str]) -> pa.Table:
 def _index(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.int32]:
     found: NDArray[np.int32] = pc.index_in(column, value_set=pa.array(names)).to_numpy()
     return found.astype(np.int32)
+
+
+def _spec_names(rows: pa.Table) -> dict[str, str]:
+    """Spec id -> what a person knows it by: the datasets that have it."""
+    datasets: dict[str, set[str]] = {}
+    pairs = rows.select(["spec_id", "dataset"]).group_by(["spec_id", "dataset"]).aggregate([])
+    for row in pairs.to_pylist():
+        datasets.setdefault(row["spec_id"], set()).add(row["dataset"])
+    return {
+        spec_id: f"{', '.join(sorted(names))} (spec {spec_id[:8]})"
+        for spec_id, names in datasets.items()
+    }
 
 
 def _require_features(

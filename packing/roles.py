@@ -1,6 +1,6 @@
 """Which features of a spec are fed as state and which as action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from lake.spec import Spec
@@ -17,6 +17,7 @@ def resolve_roles(
     action: Sequence[str] | None,
     state_needed: bool,
     action_needed: bool,
+    called: Mapping[str, str],
 ) -> tuple[PlanSpec, ...]:
     """Choose state and action of each spec.
 
@@ -28,13 +29,14 @@ def resolve_roles(
         action: the same for the action.
         state_needed: the layout spends tokens on the state.
         action_needed: the layout spends tokens on actions.
+        called: spec id -> what errors call the spec, such as the datasets that have it.
 
     Raises:
         PlanError: nothing fits, more than one thing does, or the choice by role would mix features
             of different names; lists what each spec has.
     """
-    states = _resolve(specs, "state", state, needed=state_needed)
-    actions = _resolve(specs, "action", action, needed=action_needed)
+    states = _resolve(specs, "state", state, needed=state_needed, called=called)
+    actions = _resolve(specs, "action", action, needed=action_needed, called=called)
     return tuple(
         PlanSpec(
             spec_id=spec.spec_id,
@@ -53,13 +55,14 @@ def _resolve(
     wanted: Sequence[str] | None,
     *,
     needed: bool,
+    called: Mapping[str, str],
 ) -> list[tuple[str, ...]]:
     if wanted is None:
-        chosen = [_by_role(spec, role, needed=needed) for spec in specs]
+        chosen = [_by_role(spec, role, needed=needed, called=called) for spec in specs]
         if len(set(chosen)) > 1:
             named = ",".join(dict.fromkeys("+".join(names) or NO_FEATURE for names in chosen))
             found = "; ".join(
-                f"spec {spec.spec_id} has {'+'.join(names) or NO_FEATURE}"
+                f"{called[spec.spec_id]} has {'+'.join(names) or NO_FEATURE}"
                 for spec, names in zip(specs, chosen, strict=True)
             )
             raise PlanError(
@@ -68,7 +71,7 @@ def _resolve(
                 " select fewer datasets"
             )
         return chosen
-    chosen = [_by_name(spec, role, wanted) for spec in specs]
+    chosen = [_by_name(spec, role, wanted, called) for spec in specs]
     if needed and not all(chosen):
         raise PlanError(
             f"--{role} none, but the token layout spends {role} tokens: set them to 0 in the layout"
@@ -76,22 +79,25 @@ def _resolve(
     return chosen
 
 
-def _by_role(spec: Spec, role: str, *, needed: bool) -> tuple[str, ...]:
+def _by_role(spec: Spec, role: str, *, needed: bool, called: Mapping[str, str]) -> tuple[str, ...]:
     found = [f.name for f in spec.features if f.role == role and f.dtype != "string"]
     if len(found) == 1 or (not found and not needed):
         return tuple(found)
     if not found:
         raise PlanError(
-            f"no feature has the role {role}, and the token layout needs one: {_listing([spec])};"
-            f" choose with --{role} NAME, or set the layout's {role}_tokens to 0"
+            f"no feature has the role {role}, and the token layout needs one:"
+            f" {_listing(spec, called)}; choose with --{role} NAME, or set the layout's"
+            f" {role}_tokens to 0"
         )
     raise PlanError(
-        f"{len(found)} features have the role {role}: {_listing([spec])}; choose with"
+        f"{len(found)} features have the role {role}: {_listing(spec, called)}; choose with"
         f" --{role} NAME, or concatenate: --{role} {'+'.join(found)}"
     )
 
 
-def _by_name(spec: Spec, role: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _by_name(
+    spec: Spec, role: str, wanted: Sequence[str], called: Mapping[str, str]
+) -> tuple[str, ...]:
     numeric = {f.name for f in spec.features if f.dtype != "string" and f.size}
     for entry in wanted:
         if entry == NO_FEATURE:
@@ -101,14 +107,11 @@ def _by_name(spec: Spec, role: str, wanted: Sequence[str]) -> tuple[str, ...]:
             return names
     raise PlanError(
         f"--{role} {','.join(wanted)}: a spec of the selected episodes has none of these as"
-        f" numbers: {_listing([spec])}"
+        f" numbers: {_listing(spec, called)}"
     )
 
 
-def _listing(specs: Sequence[Spec]) -> str:
-    """What specs have: names, sizes and roles."""
-    return "; ".join(
-        f"spec {spec.spec_id} has "
-        + (", ".join(f"{f.name}[{f.size}] ({f.role})" for f in spec.features) or "no features")
-        for spec in specs
-    )
+def _listing(spec: Spec, called: Mapping[str, str]) -> str:
+    """What a spec has: names, sizes and roles."""
+    found = ", ".join(f"{f.name}[{f.size}] ({f.role})" for f in spec.features) or "no features"
+    return f"{called[spec.spec_id]} has {found}"

@@ -2,10 +2,12 @@
 
 import pytest
 
-from lake import FeatureSpec, Spec
+from lake import FeatureSpec, Lake, Spec
 from lake.spec import Role
 from packing.errors import PlanError
+from packing.make_plan import make_plan
 from packing.roles import resolve_roles
+from packing.window_spans import WindowSpans
 
 
 def spec(**roles: Role) -> Spec:
@@ -29,9 +31,25 @@ def names(
     needed: bool = True,
 ) -> list[tuple[tuple[str, ...], tuple[str, ...], int, int]]:
     resolved = resolve_roles(
-        specs, state=state, action=action, state_needed=needed, action_needed=needed
+        specs,
+        state=state,
+        action=action,
+        state_needed=needed,
+        action_needed=needed,
+        called={spec.spec_id: f"robot {number}" for number, spec in enumerate(specs)},
     )
     return [(r.state, r.action, r.state_size, r.action_size) for r in resolved]
+
+
+def test_errors_name_the_datasets_of_a_spec(ten: Lake) -> None:
+    with pytest.raises(PlanError, match=r"numbers: even, odd \(spec [0-9a-f]{8}\) has state"):
+        make_plan(
+            ten,
+            spans=WindowSpans(horizon=4),
+            budget_tokens=512,
+            slots_per_step=2,
+            state=["nothing"],
+        )
 
 
 def test_concatenation_keeps_the_order_asked_for() -> None:
@@ -58,7 +76,12 @@ def test_state_may_be_absent_where_the_layout_does_not_need_it() -> None:
         ([spec(x="state")], None, None, "no feature has the role action"),
         ([ARM], ["eef+eef"], None, "none of these"),
         ([ARM], ["eef+nothing", "nothing"], None, "none of these"),
-        ([spec(a="state", u="action"), spec(b="state", u="action")], None, None, "--state a,b"),
+        (
+            [spec(a="state", u="action"), spec(b="state", u="action")],
+            None,
+            None,
+            "features differ: robot 0 has a; robot 1 has b; .*--state a,b",
+        ),
     ],
 )
 def test_errors_list_what_is_there(
