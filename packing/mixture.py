@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, Final, Literal, Self, get_args
 
 from packing.errors import PlanError
@@ -85,10 +86,14 @@ class Mixture:
         """1 and 1.0 are one mixture, and have one hash."""
         for name in ("weights", "min_share", "max_share"):
             given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, {source: float(v) for source, v in given.items()})
+            if given is None:
+                continue
+            if not isinstance(given, Mapping):
+                raise PlanError(f"mixture: {name} is {given!r}; give a number for each source")
+            shares = {source: _number(f"{name} of {source}", v) for source, v in given.items()}
+            object.__setattr__(self, name, shares)
         if self.temperature is not None:
-            object.__setattr__(self, "temperature", float(self.temperature))
+            object.__setattr__(self, "temperature", _number("temperature", self.temperature))
 
     def _check_numbers(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < math.inf:
@@ -147,6 +152,12 @@ class Mixture:
         if not isinstance(raw, dict):
             raise PlanError(f"mixture: a JSON object is needed, this is {type(raw).__name__}")
         return cls.from_dict(raw)
+
+
+def _number(what: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise PlanError(f"mixture: {what} is {value!r}, which is no number")
+    return float(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,8 +69,10 @@ def test_whole_numbers_are_no_other_mixture() -> None:
         ("weights", "not JSON"),
         ("[]", "a JSON object is needed, this is list"),
         ('{"weigths": {}}', "unknown weigths; there are over, selections, weights"),
-        ('{"weights": 3}', "mixture: "),
-        ('{"weights": {"a": "much"}}', "mixture: "),
+        ('{"weights": 3}', "weights is 3; give a number for each source"),
+        ('{"weights": {"a": "much"}}', "weights of a is 'much', which is no number"),
+        ('{"max_share": {"*": true}}', r"max_share of \* is True, which is no number"),
+        ('{"temperature": "hot"}', "temperature is 'hot', which is no number"),
     ],
 )
 def test_files_that_are_no_mixture(text: str, match: str) -> None:
