@@ -161,3 +161,14 @@ def test_options_reach_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         )
     ]  # fmt: skip
     assert MeasuredCost.read(tmp_path / "cost.json") == measured
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, why in ((tmp_path / "file" / "cost.json", "cannot be written"), (tmp_path, "folder")):
+        result = CliRunner().invoke(
+            build_app(), ["bench", "cost", "--out", str(path), "--device", "no_such_device"]
+        )
+        assert isinstance(result.exception, CostBenchError)
+        assert str(path) in str(result.exception)
+        assert why in str(result.exception)

@@ -128,6 +128,20 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
     return _result(fit, measured, samples, seconds, fitted), measured
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder of a file that is to be written: a wrong path is known before measuring.
+
+    Raises:
+        CostBenchError: it cannot be made, or the path is a folder itself.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CostBenchError(f"{path} cannot be written: {error}; give another --out") from error
+    if path.is_dir():
+        raise CostBenchError(f"{path} is a folder; give --out a file, as {path / 'cost.json'}")
+
+
 def write_measured(measured: MeasuredCost, path: Path) -> None:
     """Write the file that `headrace pack --cost` takes.
 

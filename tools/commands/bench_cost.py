@@ -52,7 +52,7 @@ def cost(
 
     Example: headrace bench cost --d-model 2048 --heads 8 --out cost.json
     """
-    from tools.bench.cost import FULL, QUICK, measure_cost, write_measured
+    from tools.bench.cost import FULL, QUICK, make_folder, measure_cost, write_measured
     from tools.bench.framework import report
 
     given = {
@@ -69,6 +69,8 @@ def cost(
         device=device,
         **{name: value for name, value in given.items() if value is not None},
     )
+    if out is not None:
+        make_folder(out)
     result, measured = measure_cost(setup)
     report(result, quick=quick, json_to=json_to)
     if out is not None:
