@@ -28,6 +28,7 @@ def pack(lake: Lake, *args: object) -> dict[str, Any]:
 
 
 def test_pack_prints_and_saves(ten: Lake, tmp_path: Path) -> None:
+    assert "no plans" in run("plan", "list", ten.uri).stdout
     picture = tmp_path / "plan.svg"
     result = run(
         *("pack", ten.uri, "success", "--name", "mix", "--budget-tokens", 256, "--slots", 2),

@@ -55,14 +55,18 @@ def list_all(lake: _LAKE, store: StorageOptions = None, as_json: _JSON = False) 
         documents = zip(entries, sets, strict=True)
         typer.echo(json.dumps([{**asdict(e), "materialized": found} for e, found in documents]))
         return
+    if not entries:
+        typer.echo(f"no plans; `headrace pack {lake}` makes one")
+        return
     grid = Table()
-    for name in ("name", "hash", "saved"):
-        grid.add_column(name, no_wrap=True)
+    for name in ("name", "hash", "saved (UTC)"):
+        grid.add_column(name, no_wrap=name != "name", overflow="fold")
     grid.add_column("packs", overflow="fold")
     for entry, found in zip(entries, sets, strict=True):
         saved = datetime.fromtimestamp(entry.time_ns / 1e9, UTC)
-        when = f"{saved:%Y-%m-%d %H:%M:%S} UTC"
-        grid.add_row(entry.name, entry.plan_hash, when, sets_text(found))
+        grid.add_row(
+            entry.name, entry.plan_hash[:12], f"{saved:%Y-%m-%d %H:%M:%S}", sets_text(found)
+        )
     Console(highlight=False).print(grid)
 
 
