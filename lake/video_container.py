@@ -10,24 +10,37 @@ from pathlib import Path
 from typing import BinaryIO
 
 _IDENTITY = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
+_LEAST_BOX = 8
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 
 
 def missing_bytes(path: Path) -> int:
     """How many bytes the outermost boxes of an MP4, Matroska or AVI file announce beyond its end.
 
-    0 for a whole file and for containers that state no length.
+    0 for a whole file, for containers that state no length, and for a fragmented MP4 that ends
+    right behind a fragment, as a recording that was stopped there would.
     """
     end = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(12)
         if head[4:8] in {b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip", b"styp"}:
-            return max([0, *(stop - end for _, _, stop in _boxes(file, 0, end))])
+            kind, _, last = max(_boxes(file, 0, end), key=lambda box: box[2], default=(b"", 0, end))
+            if last == end and kind == b"moof":
+                return _LEAST_BOX  # of the media that this fragment describes
+            return last - end if last >= end else _missing_header(file, last, end)
         if head[:4] == _EBML:
             return max(0, _segment_stop(file) - end)
         if head[:4] == b"RIFF":
             return max(0, 8 + int.from_bytes(head[4:8], "little") - end)
     return 0
+
+
+def _missing_header(file: BinaryIO, start: int, end: int) -> int:
+    """How many bytes a box that begins at `start` lacks of its own header, 0 for none."""
+    file.seek(start)
+    head = file.read(16)
+    size = 16 if head[:4] == b"\0\0\0\1" else _LEAST_BOX
+    return max(0, size - (end - start))
 
 
 def may_be_rotated(path: Path) -> bool:

@@ -60,3 +60,24 @@ def test_rotation(tmp_path: Path) -> None:
     path.write_bytes(data)
     assert may_be_rotated(path)
     assert may_be_rotated(write_clip(tmp_path / "clip.mkv", "mpeg4", count=2)), "not known"
+
+
+def test_a_fragmented_file_is_whole_only_behind_a_fragment(tmp_path: Path) -> None:
+    path = tmp_path / "fragments.mp4"
+    boxes = [
+        (b"ftyp", 24),
+        (b"moov", 40),
+        (b"moof", 30),
+        (b"mdat", 50),
+        (b"moof", 30),
+        (b"mdat", 9),
+    ]
+    data, whole = b"", {0}
+    for kind, size in boxes:
+        data += struct.pack(">I4s", size, kind) + bytes(size - 8)
+        whole |= {len(data)} if kind != b"moof" else set()
+    for length in range(12, len(data) + 1):
+        path.write_bytes(data[:length])
+        assert (missing_bytes(path) == 0) == (length in whole), length
+    path.write_bytes(data + struct.pack(">I4sI", 1, b"mdat", 0))  # four bytes of a 64-bit size
+    assert missing_bytes(path) == 4

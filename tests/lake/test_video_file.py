@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lake.errors import VideoError
@@ -342,7 +342,10 @@ def test_cut_short_anywhere(clips: Path, name: str, share: float) -> None:
     whole, truth = _clip(clips, name)
     data = whole.read_bytes()
     path = clips / f"short{whole.suffix}"
-    path.write_bytes(data[: max(1, int(len(data) * share))])
+    kept = max(1, int(len(data) * share))
+    # Right behind a fragment, what is left is a whole recording that was stopped there.
+    assume(name != "fragments" or data[kept + 4 : kept + 8] not in {b"moof", b"mfra"})
+    path.write_bytes(data[:kept])
     with pytest.raises(VideoError) as caught:
         VideoFile(path)
     assert str(path) in str(caught.value)
