@@ -7,13 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset, get_worker_info
 
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
 from loader.wire import ArrayPlace, Frame, batch_of
+
+try:
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    raise LoaderError(
+        "batches of tensors need torch, which is not installed: pip install 'headrace[torch]', or"
+        " take arrays: PackLoader(..., framework='numpy')"
+    ) from error
 
 if TYPE_CHECKING:
     from loader.pack_loader import PackLoader

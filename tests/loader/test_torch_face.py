@@ -1,5 +1,7 @@
 """Tensors over the batch's memory, and the dataset face."""
 
+import importlib
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,13 @@ from tests.loader.scenes import digest, written
 def batch(scene: Lake, plan: Plan) -> NumpyBatch:
     with PackLoader(scene, plan, process="inline", framework="numpy") as loader:
         return next(iter(loader))
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "loader.torch_face")
+    with pytest.raises(LoaderError, match=r"headrace\[torch\].*framework='numpy'"):
+        importlib.import_module("loader.torch_face")
 
 
 def test_tensors_share_the_buffer_s_memory(batch: NumpyBatch) -> None:
