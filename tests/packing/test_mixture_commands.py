@@ -104,3 +104,11 @@ def test_options_that_do_not_go_together(ten: Lake, args: tuple[object, ...], ma
     assert isinstance(result.exception, HeadraceError), result.output
     assert match in str(result.exception)
     assert result.stdout == ""
+
+
+def test_a_file_that_is_no_mixture_is_named(ten: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "mixture.json"
+    file.write_text('{"weight": {"even": 1}}', encoding="utf-8")
+    result = run("pack", ten.uri, "--mixture", file)
+    assert isinstance(result.exception, HeadraceError), result.output
+    assert str(result.exception).startswith(f"--mixture {file}: mixture: unknown weight; there are")

@@ -90,9 +90,10 @@ def chosen_mixture(
     """The mixture that the options ask for; None where none of them is given.
 
     Raises:
-        MixtureOptionError: options that do not go together, named.
+        MixtureOptionError: options that do not go together, named; or a file that is no mixture.
         PlanError: numbers out of range.
     """
+    from packing.errors import PlanError
     from packing.mixture import EACH_OTHER, Mixture
 
     given: dict[str, Any] = {
@@ -109,8 +110,14 @@ def chosen_mixture(
     options = [name for name, value in given.items() if value not in (None, [])]
     if file is not None:
         if options:
-            raise MixtureOptionError(f"--mixture and {', '.join(options)}: the file has them all")
-        mixture = Mixture.from_json(_read(file))
+            raise MixtureOptionError(
+                f"--mixture and {', '.join(options)}: write them into the file, or give options"
+                " alone"
+            )
+        try:
+            mixture = Mixture.from_json(_read(file))
+        except PlanError as error:
+            raise MixtureOptionError(f"--mixture {file}: {error}") from error
     elif not options:
         return None
     else:
