@@ -17,7 +17,7 @@ from tools.commands.plan_materialize import materialize, materialized_sets, sets
 from tools.commands.plan_simulate import simulate
 
 _LAKE = Annotated[str, typer.Argument(help="Path or URI of the lake.")]
-_NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first digits of its hash.")]
+_NAME = Annotated[str, typer.Argument(help="Name of the plan, or the first 8 digits of its hash.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 
