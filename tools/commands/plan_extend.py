@@ -10,7 +10,9 @@ from tools.commands.pack_mixture import MixtureFile, chosen_mixture
 
 def extend(
     lake: Annotated[str, typer.Argument(help="Path or URI of the lake.")],
-    plan: Annotated[str, typer.Argument(help="Name of the plan, or the first 8 digits of its hash.")],
+    plan: Annotated[
+        str, typer.Argument(help="Name of the plan, or the first 8 digits of its hash.")
+    ],
     episodes: Annotated[
         str | None,
         typer.Argument(

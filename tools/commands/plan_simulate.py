@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def simulate(
     lake: Annotated[str, typer.Argument(help="Path or URI of the lake.")],
-    name: Annotated[str, typer.Argument(help="Name of the plan, or the first 8 digits of its hash.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the plan, or the first 8 digits of its hash.")
+    ],
     world_size: Annotated[
         int | None, typer.Option(help="Ranks. [default: the plan's slots]")
     ] = None,
