@@ -139,7 +139,7 @@ def print_report(report: "MaterializedReport", lake: str, plan: str) -> None:
     console = Console(highlight=False)
     console.print(table)
     chosen = "--materialized" if report.exact else f"--set {report.name}"
-    console.print(f"headrace load {lake} {plan} {chosen}", soft_wrap=True)
+    console.print(f"load them with: headrace load {lake} {plan} {chosen}", soft_wrap=True)
 
 
 def materialized_sets(lake: "Lake", plan_hash: str) -> list[dict[str, Any]] | None:

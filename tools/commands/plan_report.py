@@ -63,12 +63,12 @@ def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
     grid.add_column(overflow="fold")
     for name, value in (
         ("hash", header.plan_hash),
-        ("spans", f"{header.num_spans} {header.span_maker['kind']} spans ({maker})"),
+        ("spans", f"{header.num_spans:,} {header.span_maker['kind']} spans ({maker})"),
         (
             "steps",
             (
-                f"{header.num_steps} in {header.epochs} epochs, {header.slots_per_step} packs each:"
-                f" any world size from 1 to {header.slots_per_step}"
+                f"{header.num_steps:,} in {header.epochs} epochs, {header.slots_per_step} packs"
+                f" each: any world size from 1 to {header.slots_per_step}"
             ),
         ),
         ("pack", f"{header.budget_tokens} tokens" + (f"; caps: {caps}" if caps else "")),
@@ -235,7 +235,7 @@ def _audit(header: PlanHeader) -> Table:
     grid.add_column("repeated, left out, changed", overflow="fold")
     for source in header.audit:
         notes = [
-            f"{count} {what}"
+            f"{count:,} {what}"
             for what, count in (
                 ("repeated", source.repeated),
                 ("omitted", source.omitted),
@@ -248,6 +248,7 @@ def _audit(header: PlanHeader) -> Table:
             )
             if count
         ]
-        numbers = (source.episodes, source.steps, source.spans, source.tokens, source.planned)
-        grid.add_row(source.dataset, *map(str, numbers), ", ".join(notes) or "nothing")
+        counts = (source.episodes, source.steps, source.spans, source.tokens, source.planned)
+        numbers = [f"{number:,}" for number in counts]
+        grid.add_row(source.dataset, *numbers, ", ".join(notes) or "nothing")
     return grid
