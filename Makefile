@@ -20,7 +20,7 @@ demo: $(STAMP)
 	$(BIN)/headrace demo
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
