@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from packing.balance import pack_costs
-from packing.errors import PackingError
 from packing.packs import Packing
+from packing.picture_file import new_figure, write_figure
 from packing.plan import Plan
 from packing.planned_spans import PlannedSpans
 from packing.seeded import STREAM_REFERENCE, permutation
@@ -25,15 +25,9 @@ def draw_plan(plan: Plan, path: Path) -> None:
     Raises:
         PackingError: matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra, and slow to import
-    except ImportError as error:
-        raise PackingError(
-            "a picture needs matplotlib, which is not installed: pip install 'headrace[packing]'"
-        ) from error
     planned = PlannedSpans.of(plan)
     spans, packing = planned.spans, planned.packing
-    figure = Figure(figsize=(15, 7.5), layout="constrained")
+    figure = new_figure(15, 7.5)
     (fill, cost, share), (bias, shuffle, storage) = figure.subplots(2, 3)
     _draw_fill(fill, plan, spans, packing)
     _draw_balance(cost, plan, spans, packing)
@@ -47,10 +41,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
         f" {header.epochs} epochs, {header.num_steps} steps of {header.slots_per_step} packs of"
         f" {header.budget_tokens} tokens"
     )
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise PackingError(f"{path}: the picture cannot be written: {error}") from error
+    write_figure(figure, path)
 
 
 def _draw_fill(axes: "Axes", plan: Plan, spans: Spans, packing: Packing) -> None:

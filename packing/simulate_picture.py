@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packing.errors import PackingError
+from packing.picture_file import new_figure, write_figure
 from packing.simulate_plan import JobSimulation
 
 
@@ -14,14 +14,8 @@ def draw_simulation(job: JobSimulation, path: Path) -> None:
     Raises:
         PackingError: matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra, and slow to import
-    except ImportError as error:
-        raise PackingError(
-            "a picture needs matplotlib, which is not installed: pip install 'headrace[packing]'"
-        ) from error
     packs = job.replayed.packs
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    figure = new_figure(11, 7.5)
     cost, read = figure.subplots(2, 1, sharex=True)
     steps = np.arange(job.steps)
     cost.plot(steps, job.max_cost, label="costliest rank", color="tab:red", linewidth=0.8)
@@ -47,7 +41,4 @@ def draw_simulation(job: JobSimulation, path: Path) -> None:
     read.legend()
     waiting = "" if job.time is None else f", {job.time.wait_share:.1%} of the time without data"
     figure.suptitle(f"{job.steps} steps on {job.world_size} ranks{waiting}")
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise PackingError(f"{path}: the picture cannot be written: {error}") from error
+    write_figure(figure, path)
