@@ -71,7 +71,10 @@ def arrange(
         settings = _with_lanes(runs, loads, settings, occurs)
         orders = draw_lanes(runs, loads[0].per_span, settings, epoch, occurs)
         if not any(map(len, orders)):
-            raise PackingError(f"epoch {epoch} has no span: every one has count 0")
+            raise PackingError(
+                f"epoch {epoch} has no span: every one has count 0; ask for more epoch_tokens, at"
+                " least those of a run of spans"
+            )
         fill = filler(sum(map(len, orders)))
         lanes = [_pack(order, loads, settings, epoch, fill) for order in orders]
         lane_packs = [len(lane) for lane in lanes]
