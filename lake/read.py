@@ -69,11 +69,35 @@ def read_signals(
         CorruptDataError: stored values do not match their checksum.
         SpecError: a feature that no episode of the lake has.
     """
-    columns = _feature_columns(lake, features)
-    table = take_rows(lake, addresses, [*_SIGNAL_COLUMNS, *columns])
-    return [
-        _signals(lake, table, row, address, set(columns)) for row, address in enumerate(addresses)
-    ]
+    columns = signal_columns(lake, features)
+    return parse_signals(lake, take_rows(lake, addresses, columns), addresses, columns)
+
+
+def signal_columns(lake: Lake, features: Sequence[str] | None = None) -> list[str]:
+    """Columns of `trajectories` that `parse_signals` needs for these features, None for all.
+
+    Raises:
+        SpecError: a feature that no episode of the lake has.
+    """
+    return [*_SIGNAL_COLUMNS, *_feature_columns(lake, features)]
+
+
+def parse_signals(
+    lake: Lake, rows: pa.Table, addresses: Sequence[int], columns: Sequence[str]
+) -> list[Signals]:
+    """The signals in rows of `trajectories` that were read with `signal_columns`, verified.
+
+    Args:
+        lake: of the rows.
+        rows: one per address, single-chunk columns; more columns do no harm.
+        addresses: of the rows.
+        columns: as `signal_columns` gave them.
+
+    Raises:
+        CorruptDataError: stored values do not match their checksum.
+    """
+    known = set(columns)
+    return [_signals(lake, rows, row, address, known) for row, address in enumerate(addresses)]
 
 
 def read_steps(

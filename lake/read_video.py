@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import pyarrow as pa
 import xxhash
 
 from lake.errors import CorruptDataError, LakeError
 from lake.store import Lake
 from lake.take import missing_address, take_rows
 from lake.video_index import VideoIndex
+
+INDEX_COLUMNS: Final = (
+    *("episode_id", "cameras", "camera_bytes", "video_indexes", "video_index_checksums"),
+)
+"""Columns of `trajectories` that `parse_video_indexes` needs."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,19 @@ def read_video_indexes(lake: Lake, addresses: Sequence[int]) -> list[EpisodeVide
         EpisodeNotFoundError: an address that is not (or no longer) a row.
         CorruptDataError: an index does not match its checksum.
     """
-    names = ["episode_id", "cameras", "camera_bytes", "video_indexes", "video_index_checksums"]
-    rows = take_rows(lake, addresses, names).to_pylist()
+    return parse_video_indexes(take_rows(lake, addresses, INDEX_COLUMNS), addresses)
+
+
+def parse_video_indexes(rows: pa.Table, addresses: Sequence[int]) -> list[EpisodeVideos]:
+    """The packet indexes in rows of `trajectories` that were read with `INDEX_COLUMNS`.
+
+    Raises:
+        CorruptDataError: an index does not match its checksum.
+    """
+    names = INDEX_COLUMNS
     result = []
-    for address, row in zip(addresses, rows, strict=True):
+    table = rows.select(names).to_pylist()
+    for address, row in zip(addresses, table, strict=True):
         indexes: dict[str, VideoIndex] = {}
         offsets: dict[str, int] = {}
         offset = 0

@@ -11,19 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lake.errors import EpisodeNotFoundError
-from lake.read import Signals, read_signals
-from lake.read_video import EpisodeVideos, read_video_indexes
-from lake.store import Lake
-from lake.take import take_rows
+from lake.read import Signals, parse_signals, signal_columns
+from lake.read_video import INDEX_COLUMNS, EpisodeVideos, parse_video_indexes
 from lake.video_index import VideoIndex
 from lake.video_runs import RunTable
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
 from loader.signals import PackSignals, pack_signals
+from loader.storage.tiers import Tiers
 from packing.plan_header import PlanSpec
 
-_REQUESTS_PER_LOAD: Final = 3
+_CONTENT: Final = "content_sha256"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,9 +95,10 @@ class EpisodeCache:
     """
 
     def __init__(
-        self, lake: Lake, rows: PlanRows, *, limit_bytes: int, metrics: LoaderMetrics
+        self, tiers: Tiers, rows: PlanRows, *, limit_bytes: int, metrics: LoaderMetrics
     ) -> None:
-        self._lake = lake
+        self._tiers = tiers
+        self._lake = tiers.lake
         self._rows = rows
         self._limit = limit_bytes
         self._metrics = metrics
@@ -168,13 +168,15 @@ class EpisodeCache:
 
     def _read(self, episodes: Sequence[int]) -> None:
         addresses = [int(self._rows.address[episode]) for episode in episodes]
+        columns = signal_columns(self._lake, self._features)
         try:
-            signals = read_signals(self._lake, addresses, self._features)
+            table = self._tiers.rows(addresses, [*columns, *INDEX_COLUMNS, _CONTENT])
         except EpisodeNotFoundError as error:
             raise self._missing(episodes, error) from error
-        videos = read_video_indexes(self._lake, addresses)
-        hashes = take_rows(self._lake, addresses, ["content_sha256"])["content_sha256"].to_pylist()
-        self._metrics.counts["requests"] += _REQUESTS_PER_LOAD
+        self._metrics.counts["requests"] += 1
+        signals = parse_signals(self._lake, table, addresses, columns)
+        videos = parse_video_indexes(table, addresses)
+        hashes = table[_CONTENT].to_pylist()
         for episode, values, video, content in zip(episodes, signals, videos, hashes, strict=True):
             planned = self._rows.episode_id[episode].as_py()
             if (
@@ -197,7 +199,7 @@ class EpisodeCache:
         gone = []
         for episode in episodes:
             try:
-                take_rows(self._lake, [int(self._rows.address[episode])], ["episode_id"])
+                self._tiers.rows([int(self._rows.address[episode])], ["episode_id"])
             except EpisodeNotFoundError:
                 gone.append(self._rows.episode_id[episode].as_py())
         return EpisodeNotFoundError(

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lake.read_video import ByteRange, read_ranges
-from lake.store import Lake
+from lake.read_video import ByteRange
 from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.cursor import Cursor
@@ -20,6 +19,7 @@ from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
 from loader.reuse import PackPictures, Reuse
 from loader.signals import PackSignals
+from loader.storage.tiers import Tiers
 
 WINDOW_PACKS: Final = 8
 _MOST_LOOK_AHEAD_PACKS: Final = 256
@@ -81,18 +81,18 @@ class Fetcher:
 
     def __init__(
         self,
-        lake: Lake,
+        tiers: Tiers,
         rows: PlanRows,
         cursor: Cursor,
         limits: FetchLimits,
         metrics: LoaderMetrics,
     ) -> None:
-        self._lake = lake
+        self._tiers = tiers
         self._rows = rows
         self._cursor = cursor
         self._limits = limits
         self._metrics = metrics
-        self._cache = EpisodeCache(lake, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
+        self._cache = EpisodeCache(tiers, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
         self._reuse = Reuse(limits.kept_frame_bytes)
         self._coming: deque[ComingPack] = deque()
         self._coming_images = 0
@@ -157,7 +157,7 @@ class Fetcher:
                 ranges += wanted
                 planned.append((coming, pictures, runs))
         with self._metrics.stage("fetch"):
-            parts = iter(read_ranges(self._lake, ranges))
+            parts = iter(self._tiers.ranges(ranges))
         if ranges:
             self._metrics.counts["requests"] += 1
         self._metrics.counts["bytes_read"] += held

@@ -33,6 +33,7 @@ def inline_batches(
         limits=limits,
         metrics=metrics,
         materialized=job.materialized,
+        storage=job.storage,
     )
     for filled in filled_batches:
         pool.taken(filled.buffer.number)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from loader.batch import ImageFormat
+from loader.storage.settings import StorageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class Job:
         image_size: (height, width) or None.
         image_format: see `PackedBatch.images`.
         materialized: name of the set of materialised packs to read, None to read the episodes.
+        storage: how the lake is read.
     """
 
     lake_uri: str
@@ -32,6 +34,7 @@ class Job:
     image_size: tuple[int, int] | None
     image_format: ImageFormat
     materialized: str | None
+    storage: StorageSettings
 
     def to_message(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -43,4 +46,5 @@ class Job:
         fields: dict[str, Any] = dict(message["job"])
         if fields["image_size"] is not None:
             fields["image_size"] = tuple(fields["image_size"])
+        fields["storage"] = StorageSettings(**fields["storage"])
         return cls(**fields)

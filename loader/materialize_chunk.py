@@ -18,6 +18,8 @@ from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.reencode import PackEncoder
 from loader.shape import BatchShape
+from loader.storage.settings import StorageSettings
+from loader.storage.tiers import Tiers
 from packing.plan import Plan
 
 # Rows are gathered before they are written: a generator handed to Lance runs in its threads, and
@@ -82,8 +84,9 @@ class ChunkWriter:
         copy = settings.codec == "copy"
         # A copied pack needs the packets of all its pictures, also of those shown just before.
         limits = replace(_LIMITS, kept_frame_bytes=0) if copy else _LIMITS
-        lake = self.target.lake.at(header.versions)
-        fetcher = Fetcher(lake, self.rows, cursor, limits, metrics)
+        pinned = self.target.lake.at(header.versions)
+        tiers = Tiers(pinned, self.rows.content_key, StorageSettings(), metrics)
+        fetcher = Fetcher(tiers, self.rows, cursor, limits, metrics)
         shape = BatchShape.of(header, settings.image_size)
         encoder = None if copy else PackEncoder(settings, shape, metrics)
         blocks = (

@@ -21,6 +21,7 @@ from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.plan_wire import plan_to_memfd
 from loader.received import Received
+from loader.storage.settings import StorageSettings
 from loader.wire import read_batch
 from packing.known_layouts import find_layout
 from packing.layout import TokenLayout
@@ -67,6 +68,7 @@ class PackLoader:
         materialized: read packs that `headrace plan materialize` wrote in place of the episodes:
             True for the recorded packets (the same batches, bit for bit), or the name of a set,
             whose pictures may have been scaled and encoded again; see `source`.
+        storage: time-outs, request budget and the node's cache.
 
     Raises:
         LoaderError: an argument is not usable with this plan; or there are no such materialised
@@ -89,6 +91,7 @@ class PackLoader:
         image_format: ImageFormat = "rgb",
         framework: Framework = "torch",
         materialized: bool | str = False,
+        storage: StorageSettings | None = None,
     ) -> None:
         _check(process, ("child", "inline"), "process")
         _check(image_format, ("rgb", "yuv"), "image_format")
@@ -118,6 +121,7 @@ class PackLoader:
             ).require_complete()
             self._materialized = packs.settings.name
             image_size = packs.settings.image_size_for(image_size)
+        self._storage = storage or StorageSettings()
         self._process = process
         self._num_workers = num_workers
         self._buffer_bytes = buffer_bytes
@@ -325,6 +329,7 @@ class PackLoader:
             image_size=self._image_size,
             image_format=self._image_format,
             materialized=self._materialized,
+            storage=self._storage,
         )
 
     def _wrap(self, received: Received) -> PackedBatch[Any]:

@@ -84,11 +84,19 @@ class PlanRows:
         self.embodiment: Int32s = _numpy(episodes["embodiment"])
         self.num_steps: Int32s = _numpy(episodes["num_steps"])
         self._cameras = _Lists(episodes["cameras"])
+        self._episode_at: dict[int, int] | None = None
         self._invalid_actions = _Lists(episodes["invalid_action_steps"])
         self._invalid_states = _Lists(episodes["invalid_state_steps"])
         self._texts = _Lists(plan.texts["token_ids"])
         self.images_at: Int32s = _numpy(plan.texts["images_at"])
         self.state_at: Int32s = _numpy(plan.texts["state_at"])
+
+    def content_key(self, address: int) -> bytes:
+        """SHA-256 of the content of the episode at a row address."""
+        if self._episode_at is None:
+            self._episode_at = {at: row for row, at in enumerate(self.address.tolist())}
+        content: bytes = self.content_sha256[self._episode_at[address]].as_py()
+        return content
 
     def cameras(self, episode: int) -> NDArray[np.int16]:
         """Cameras present in an episode, ascending indices into the header's cameras."""

@@ -19,6 +19,8 @@ from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.pool import Buffer, BufferPool
 from loader.shape import BatchShape
+from loader.storage.settings import StorageSettings
+from loader.storage.tiers import Tiers
 from loader.wire import Frame
 from packing.plan import Plan
 
@@ -51,6 +53,7 @@ def stream_batches(
     pool: BufferPool,
     limits: FetchLimits,
     metrics: LoaderMetrics,
+    storage: StorageSettings,
     materialized: str | None = None,
 ) -> Iterator[Filled]:
     """Batches at the given positions, in order, each in a buffer acquired from the pool.
@@ -64,7 +67,8 @@ def stream_batches(
     rows = PlanRows(plan)
     fetcher: Fetcher | MaterializedFetcher
     if materialized is None:
-        fetcher = Fetcher(lake.at(plan.header.versions), rows, cursor, limits, metrics)
+        tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
+        fetcher = Fetcher(tiers, rows, cursor, limits, metrics)
     else:
         packs = MaterializedSet.open(lake, plan.header, materialized).require_complete()
         fetcher = MaterializedFetcher(packs, rows, cursor, shape, limits, metrics)

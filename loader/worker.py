@@ -84,6 +84,7 @@ def _serve(channel: Channel, job: Job, plan: Plan, pool: BufferPool) -> None:
         limits=split_bytes(job.buffer_bytes)[1],
         metrics=metrics,
         materialized=job.materialized,
+        storage=job.storage,
     )
     known: set[int] = set()
     for filled in batches:

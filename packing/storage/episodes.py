@@ -14,7 +14,6 @@ from packing.storage.facts import StorageFacts
 from packing.storage.packs import WINDOW_PACKS, ReadPacks
 
 UNBOUNDED_PACKS: Final = 1 << 40
-_CALLS_PER_LOAD: Final = 3
 _MOST_USES: Final = 1_000_000
 _EPISODE_ID_BYTES: Final = 64
 
@@ -54,7 +53,7 @@ def read_episodes(
         )
         requests, read = requests + opened, read + size
     calls = np.zeros(len(packs.row), np.int64)
-    calls[first] = _CALLS_PER_LOAD
+    calls[first] = 1
     reads = Reads(
         calls=calls,
         requests=np.bincount(first, requests, len(packs.row)),

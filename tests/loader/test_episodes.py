@@ -10,6 +10,8 @@ from loader.episodes import EpisodeCache
 from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
+from loader.storage.settings import StorageSettings
+from loader.storage.tiers import Tiers
 from packing.plan import Plan
 from tests.loader.scenes import EPISODES, scene_plan
 
@@ -21,8 +23,15 @@ def long(scene: Lake) -> Plan:
 
 
 def _cache(scene: Lake, plan: Plan, limit_bytes: int) -> EpisodeCache:
-    lake, rows = scene.at(plan.header.versions), PlanRows(plan)
-    return EpisodeCache(lake, rows, limit_bytes=limit_bytes, metrics=LoaderMetrics())
+    rows = PlanRows(plan)
+    return EpisodeCache(
+        _tiers(scene, plan, rows), rows, limit_bytes=limit_bytes, metrics=LoaderMetrics()
+    )
+
+
+def _tiers(scene: Lake, plan: Plan, rows: PlanRows) -> Tiers:
+    pinned = scene.at(plan.header.versions)
+    return Tiers(pinned, rows.content_key, StorageSettings(), LoaderMetrics())
 
 
 def test_held_episodes_are_read_once_and_counted_once(scene: Lake, plan: Plan) -> None:
@@ -46,8 +55,8 @@ def _most_ahead(scene: Lake, plan: Plan, episode_bytes: int) -> int:
     cursor = Cursor(
         plan_hash=plan.plan_hash, num_steps=plan.num_steps, slots_per_step=1, rank=0, world_size=1
     )
-    lake = scene.at(plan.header.versions)
-    fetcher = Fetcher(lake, PlanRows(plan), cursor, limits, LoaderMetrics())
+    rows = PlanRows(plan)
+    fetcher = Fetcher(_tiers(scene, plan, rows), rows, cursor, limits, LoaderMetrics())
     known = handed = most = 0
 
     def blocks() -> Iterator[range]:
