@@ -36,6 +36,7 @@ class DecodeProcess:
         self._maps: dict[int, mmap.mmap] = {}
         self._released: deque[int] = deque()
         self._cpu_s = 0.0
+        self._ahead_bytes = 0
         self._process.send(job.to_message(), (plan_fd,))
 
     def batches(self, metrics: LoaderMetrics) -> Iterator[Received]:
@@ -57,6 +58,8 @@ class DecodeProcess:
             metrics.absorb(message["metrics"])
             metrics.worker_cpu_s += message["cpu_s"] - self._cpu_s
             self._cpu_s = message["cpu_s"]
+            metrics.ahead_bytes += message["ahead_bytes"] - self._ahead_bytes
+            self._ahead_bytes = message["ahead_bytes"]
             if "end" in message:
                 return
             yield self._take(message, fds)

@@ -1,13 +1,36 @@
-"""What a loader spent, and on what."""
+"""What a loader spent, and on what.
 
+The side that makes batches times its stages and counts; what it gathered since the last batch
+crosses with each batch (`drain`, `absorb`), so the consumer's object has the sums of all workers.
+"""
+
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from loader.cursor import Place
+from loader.histogram import Histogram
+from loader.metrics_snapshot import MetricsSnapshot, Stall
+
 STAGES: Final = ("plan", "fetch", "decode", "assemble", "send")
+STALL_S: Final = 0.1
+_KEPT_STALLS: Final = 64
+_SHORTEST_BUSY_S: Final = 1e-3  # shorter calls explain no stall
+_KEPT_BUSY: Final = 256  # since the batch before; the last ones
+
+_Busy = deque[tuple[str, float, float]]
+
+
+def _no_busy() -> _Busy:
+    return deque(maxlen=_KEPT_BUSY)
+
+
+def _histograms() -> dict[str, Histogram]:
+    return {name: Histogram() for name in STAGES}
 
 
 @dataclass(kw_only=True)
@@ -15,61 +38,139 @@ class LoaderMetrics:
     """Sums since the loader began to iterate; grows while it runs.
 
     Attributes:
-        packs, spans, steps: handed out so far; steps are observed steps of episodes.
-        stage_s: wall seconds per stage of the producing side (see `STAGES`), all workers added.
+        packs, spans, steps: received so far; steps are observed steps of episodes.
         counts: `requests` (calls to storage), `bytes_read` (video), `decoded_frames`,
-            `wanted_frames` (pictures in batches), `reused_frames` (of them, from memory).
-        wait_s: seconds the consumer waited for data.
-        elapsed_s: seconds since the first request for a batch.
+            `wanted_frames` (pictures in batches), `reused_frames` (of them, from memory),
+            `cache_hits`, `cache_misses`, `cache_bytes` (of the node's cache), `retries`,
+            `slow_reads`, `reread_bytes` (past the caches), `bad_spans`; one that did not occur
+            is absent.
+        stages: durations of each stage of the producing side (see `STAGES`), one per call, all
+            workers together. `send` waits for room: the consumer is slower.
+        waits: seconds that the consumer waited for data, one per training step.
+        wait_s: their sum, the step under way included.
+        elapsed_s: seconds from the first request for a batch to the last batch.
         worker_cpu_s: CPU seconds of the decode processes, 0 in process.
+        ahead_bytes: finished and not yet handed out, when the last batch was sent; 0 in process.
+        num_stalls: training steps that were waited for longer than `STALL_S`.
+        stalls: the last of them.
     """
 
     packs: int = 0
     spans: int = 0
     steps: int = 0
-    stage_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
+    stages: dict[str, Histogram] = field(default_factory=_histograms)
+    waits: Histogram = field(default_factory=Histogram)
     wait_s: float = 0.0
     elapsed_s: float = 0.0
     worker_cpu_s: float = 0.0
+    ahead_bytes: int = 0
+    num_stalls: int = 0
+    stalls: deque[Stall] = field(default_factory=lambda: deque(maxlen=_KEPT_STALLS))
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._maker = threading.get_ident()
+        self._busy = _no_busy()
+        self._step_wait_s = 0.0
+        self._step_busy_s: defaultdict[str, float] = defaultdict(float)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """In another process nothing has been spent yet."""
+        return type(self), ()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage."""
+        """Time a stage; from any thread.
+
+        What explains a stall is only the thread that made this object: threads that read ahead of
+        it keep nobody waiting until it waits for them, in a stage of its own.
+        """
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.stage_s[name] += time.perf_counter() - begin
+            end = time.perf_counter()
+            with self._lock:
+                self.stages[name].add(end - begin)
+                if end - begin > _SHORTEST_BUSY_S and threading.get_ident() == self._maker:
+                    self._busy.append((name, begin, end))
+
+    def add(self, **amounts: int) -> None:
+        """Add to counts; from any thread, where `counts[name] += n` might lose some."""
+        with self._lock:
+            self.counts.update(amounts)
+
+    def waited(self, begin: float, place: Place) -> None:
+        """The consumer waited from `begin` (of `time.perf_counter`) till now for one batch."""
+        end = time.perf_counter()
+        self.wait_s += end - begin
+        self._step_wait_s += end - begin
+        with self._lock:
+            busy, self._busy = self._busy, _no_busy()
+        # The clock is the system's: times of a decode process can be compared with ours.
+        for name, busy_from, busy_to in busy:
+            self._step_busy_s[name] += max(0.0, min(busy_to, end) - max(busy_from, begin))
+        if not place.last_of_step:
+            return
+        waited_s, self._step_wait_s = self._step_wait_s, 0.0
+        busy_s, self._step_busy_s = self._step_busy_s, defaultdict(float)
+        if waited_s >= STALL_S:
+            idle = "start" if not self.waits.count else "other"
+            busy_s[idle] += max(0.0, waited_s - sum(busy_s.values()))
+            self.num_stalls += 1
+            stage = max(busy_s, key=lambda name: busy_s[name])
+            self.stalls.append(Stall(step=place.step, wait_s=waited_s, stage=stage))
+        self.waits.add(waited_s)
+
+    @property
+    def stage_s(self) -> dict[str, float]:
+        """Wall seconds of each stage, all workers added."""
+        return {name: durations.total_s for name, durations in self.stages.items()}
 
     @property
     def data_wait_share(self) -> float:
         """Share of the elapsed time in which the consumer waited for data."""
-        return self.wait_s / self.elapsed_s if self.elapsed_s else 0.0
+        return self.snapshot().data_wait_share
 
     def drain(self) -> dict[str, Any]:
-        """What the producing side has summed since the last drain, as plain JSON."""
-        drained = {"stage_s": dict(self.stage_s), "counts": dict(self.counts)}
-        self.stage_s.clear()
-        self.counts.clear()
-        return drained
+        """What the producing side has gathered since the last drain, as plain JSON."""
+        with self._lock:
+            stages, self.stages = self.stages, _histograms()
+            counts, self.counts = self.counts, Counter()
+            busy, self._busy = self._busy, _no_busy()
+        return {
+            "stages": {name: h.to_message() for name, h in stages.items() if h.count},
+            "counts": dict(counts),
+            "busy": list(busy),
+        }
 
     def absorb(self, drained: Mapping[str, Any]) -> None:
         """Add what a producing side drained."""
-        for name, seconds in drained["stage_s"].items():
-            self.stage_s[name] += seconds
-        self.counts.update(drained["counts"])
+        with self._lock:
+            for name, message in drained["stages"].items():
+                self.stages[name].merge(Histogram.from_message(message))
+            self.counts.update(drained["counts"])
+            self._busy += [(name, begin, end) for name, begin, end in drained["busy"]]
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The figures of now, which no longer change."""
+        with self._lock:
+            return MetricsSnapshot(
+                packs=self.packs,
+                spans=self.spans,
+                steps=self.steps,
+                counts=dict(self.counts),
+                stages={name: durations.copy() for name, durations in self.stages.items()},
+                waits=self.waits.copy(),
+                wait_s=self.wait_s,
+                elapsed_s=self.elapsed_s,
+                worker_cpu_s=self.worker_cpu_s,
+                ahead_bytes=self.ahead_bytes,
+                num_stalls=self.num_stalls,
+                stalls=tuple(self.stalls),
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as plain JSON."""
-        return {
-            "packs": self.packs,
-            "spans": self.spans,
-            "steps": self.steps,
-            "stage_s": {name: round(self.stage_s[name], 6) for name in STAGES},
-            "counts": dict(sorted(self.counts.items())),
-            "wait_s": round(self.wait_s, 6),
-            "elapsed_s": round(self.elapsed_s, 6),
-            "data_wait_share": round(self.data_wait_share, 6),
-            "worker_cpu_s": round(self.worker_cpu_s, 6),
-        }
+        return self.snapshot().to_dict()

@@ -307,7 +307,7 @@ class PackLoader:
             for position in block:
                 begin = time.perf_counter()
                 received = next(source, None)
-                metrics.wait_s += time.perf_counter() - begin
+                metrics.waited(begin, self._cursor.place(position))
                 if received is None or received.position != position:
                     raise LoaderError(
                         f"the stream broke at position {position}: got"

@@ -89,7 +89,7 @@ def _serve(channel: Channel, job: Job, plan: Plan, pool: BufferPool) -> None:
     known: set[int] = set()
     for filled in batches:
         _send(channel, pool, filled, known, metrics)
-    channel.send({"end": True, "metrics": metrics.drain(), "cpu_s": _cpu_s()})
+    channel.send({"end": True, "metrics": metrics.drain(), "ahead_bytes": 0, "cpu_s": _cpu_s()})
 
 
 def _send(
@@ -110,6 +110,7 @@ def _send(
         },
         "dropped": dropped,
         "metrics": metrics.drain(),
+        "ahead_bytes": pool.ahead_bytes,
         "cpu_s": _cpu_s(),
     }
     channel.send(message, fds)
