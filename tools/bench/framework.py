@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -24,6 +25,9 @@ from rich.table import Table
 
 _PACKAGES = ("headrace", "pylance", "pyarrow", "duckdb", "av", "numpy", "torch", "h5py", "numba")
 _WIDE = 10_000
+
+Name = TypeVar("Name")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +89,24 @@ def interleave(
     if warm_up:
         for work in contenders.values():
             work()
-    timings: dict[str, list[Timing]] = {name: [] for name in contenders}
+    timed = {name: partial(measure, work) for name, work in contenders.items()}
+    return take_turns(timed, repetitions=repetitions)
+
+
+def take_turns(
+    contenders: Mapping[Name, Callable[[], Outcome]], *, repetitions: int
+) -> dict[Name, list[Outcome]]:
+    """As `interleave`, for contenders that measure themselves.
+
+    Args:
+        contenders: name -> a call that does the work and tells how it went.
+        repetitions: rounds.
+    """
+    outcomes: dict[Name, list[Outcome]] = {name: [] for name in contenders}
     for _ in range(repetitions):
         for name, work in contenders.items():
-            timings[name].append(measure(work))
-    return timings
+            outcomes[name].append(work())
+    return outcomes
 
 
 def spread(values: Sequence[float]) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from tools.bench.lerobot_data import DatasetShape, pictures
+from tools.bench.lerobot_data import DatasetShape
+from tools.bench.looped_video import panned
 
 
 def write_aloha(root: Path, shape: DatasetShape, *, steps: int) -> Path:
@@ -24,7 +25,8 @@ def write_aloha(root: Path, shape: DatasetShape, *, steps: int) -> Path:
             for name in ("observations/qpos", "action"):
                 file[name] = rng.normal(size=(steps, shape.dims)).astype(np.float32)
             for number, camera in enumerate(shape.cameras):
-                clip = pictures(shape, seed=shape.seed + episode * len(shape.cameras) + number)
+                seed = shape.seed + episode * len(shape.cameras) + number
+                clip = panned(shape.height, shape.width, seed)
                 file.create_dataset(
                     f"observations/images/{camera}",
                     data=np.stack(clip[:steps]),

@@ -1,25 +1,47 @@
 """A LeRobot v3.0 dataset on disk for benches, written with pyarrow and PyAV alone.
 
-Pictures are a moving textured scene, so that packets have realistic sizes. One clip per camera is
-encoded and its packets are repeated through the file, every repeat starting at an IDR picture:
-the stream is as long as wanted and costs a few seconds to make. Episodes differ in length and share
-one file per camera, as LeRobot's recorder writes them.
+Episodes differ in length and share one file per camera, as LeRobot's recorder writes them; its own
+library reads the dataset too. What the cameras show is in `looped_video`.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
-import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-_CLIP_FRAMES = 240
+from tools.bench.looped_video import Recorder, VideoShape, write_looped
+
+_TASK_INDEX: Final = {
+    "index_columns": ["task"],
+    "column_indexes": [
+        {
+            "name": None,
+            "field_name": None,
+            "pandas_type": "unicode",
+            "numpy_type": "object",
+            "metadata": {"encoding": "UTF-8"},
+        }
+    ],
+    "columns": [
+        {
+            "name": name,
+            "field_name": name,
+            "pandas_type": pandas_type,
+            "numpy_type": numpy_type,
+            "metadata": None,
+        }
+        for name, pandas_type, numpy_type in (
+            ("task_index", "int64", "int64"),
+            ("task", "unicode", "object"),
+        )
+    ],
+    "pandas_version": "2.2.0",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +55,7 @@ class DatasetShape:
         height, width: picture size in pixels.
         gop: key-frame distance in frames.
         codec: PyAV encoder, `libx264` or `libsvtav1`.
+        recorder: what is filmed and how it is encoded, see `VideoShape`.
         fps: steps per second.
         dims: length of the state and action vectors.
         seed: seed of lengths, signals and pictures.
@@ -45,15 +68,34 @@ class DatasetShape:
     width: int = 320
     gop: int = 2
     codec: str = "libx264"
+    recorder: Recorder = "fast"
     fps: int = 30
     dims: int = 14
     seed: int = 0
 
     def lengths(self) -> NDArray[np.int64]:
-        """int64 [episodes]: steps per episode, between 50 and 600."""
+        """int64 [episodes]: steps per episode, between 50 and 600.
+
+        The last one fills up its group of pictures, so that no picture in the file refers to one
+        that is not.
+        """
         rng = np.random.default_rng(self.seed)
         drawn = rng.lognormal(np.log(self.mean_steps) - 0.08, 0.4, self.episodes)
-        return np.clip(np.rint(drawn), 50, 600).astype(np.int64)
+        lengths = np.clip(np.rint(drawn), 50, 600).astype(np.int64)
+        if self.recorder == "lerobot":
+            lengths[-1] += -lengths.sum() % self.gop
+        return lengths
+
+    def video(self) -> VideoShape:
+        """What each camera records."""
+        return VideoShape(
+            height=self.height,
+            width=self.width,
+            fps=self.fps,
+            codec=self.codec,
+            gop=self.gop,
+            recorder=self.recorder,
+        )
 
 
 def write_lerobot_v3(root: Path, shape: DatasetShape) -> Path:
@@ -69,46 +111,10 @@ def write_lerobot_v3(root: Path, shape: DatasetShape) -> Path:
     for number, camera in enumerate(shape.cameras):
         path = root / f"videos/observation.images.{camera}/chunk-000/file-000.mp4"
         path.parent.mkdir(parents=True)
-        _write_video(path, shape, int(ends[-1]), seed=shape.seed + number)
+        write_looped(path, shape.video(), int(ends[-1]), seed=shape.seed + number)
     _write_rows(root / "data/chunk-000/file-000.parquet", shape, lengths)
     _write_meta(root, shape, starts, ends)
     return root
-
-
-def pictures(shape: DatasetShape, seed: int) -> Sequence[NDArray[np.uint8]]:
-    """A clip of 240 pictures, uint8 [height, width, 3] each: a view that circles over a texture."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(60, 196, (shape.height // 20 + 8, shape.width // 20 + 8, 3))
-    scene = np.kron(coarse, np.ones((20, 20, 1), np.int64))
-    frames = []
-    for t in range(_CLIP_FRAMES):
-        dy, dx = (round(40 + 30 * f(2 * np.pi * t / _CLIP_FRAMES)) for f in (np.sin, np.cos))
-        view = scene[dy : dy + shape.height, dx : dx + shape.width]
-        frames.append(np.ascontiguousarray(view.astype(np.uint8)))
-    return frames
-
-
-def _write_video(path: Path, shape: DatasetShape, frames: int, *, seed: int) -> None:
-    options = {"g": str(shape.gop), "crf": "30", "bf": "0"}
-    options |= {"preset": "veryfast"} if shape.codec == "libx264" else {"preset": "12"}
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(shape.codec, rate=shape.fps, options=options)
-        assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = shape.width, shape.height, "yuv420p"
-        stream.time_base = Fraction(1, shape.fps)
-        clip: list[tuple[bytes, bool]] = []
-        for index, picture in enumerate(pictures(shape, seed)):
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = index, Fraction(1, shape.fps)
-            clip += [(bytes(p), p.is_keyframe) for p in stream.encode(frame)]
-        clip += [(bytes(p), p.is_keyframe) for p in stream.encode(None)]
-        for index in range(frames):
-            data, key = clip[index % len(clip)]
-            packet = av.Packet(data)
-            packet.stream, packet.time_base = stream, Fraction(1, shape.fps)
-            packet.pts = packet.dts = index
-            packet.duration, packet.is_keyframe = 1, key
-            container.mux(packet)
 
 
 def _write_rows(path: Path, shape: DatasetShape, lengths: NDArray[np.int64]) -> None:
@@ -143,6 +149,8 @@ def _write_meta(
     count = len(starts)
     zeros = np.zeros(count, np.int64)
     columns: dict[str, object] = {
+        "meta/episodes/chunk_index": zeros,
+        "meta/episodes/file_index": zeros,
         "episode_index": np.arange(count),
         "tasks": [["move the block"]] * count,
         "length": ends - starts,
@@ -171,6 +179,8 @@ def _write_meta(
         }
     pq.write_table(pa.table(columns), episodes)
     tasks = pa.table({"task_index": pa.array([0], pa.int64()), "task": ["move the block"]})
+    # LeRobot reads it with pandas, which takes the texts as index where it is told to.
+    tasks = tasks.replace_schema_metadata({"pandas": json.dumps(_TASK_INDEX)})
     pq.write_table(tasks, root / "meta/tasks.parquet")
     info = {
         "codebase_version": "v3.0",
@@ -180,6 +190,8 @@ def _write_meta(
         "total_frames": int(ends[-1]),
         "total_tasks": 1,
         "chunks_size": 1000,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 2000,
         "splits": {"train": f"0:{count}"},
         "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
         "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",

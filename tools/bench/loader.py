@@ -1,244 +1,250 @@
-"""How near the loader comes to the limit that decoding sets, on the same video in the same order.
+"""The loader against the limit that decoding sets, and against what else trainers read with.
 
-Trajectories (whole episodes, every frame of both cameras) against plain PyAV loops that decode the
-source files contiguously, one thread per stream, and deliver arrays of the same format:
-
-- `PyAV, RGB arrays`: the plain loop, `frame.to_ndarray(format="rgb24")` (channels last; the loader
-  delivers channels first), each array thrown away before the next;
-- `PyAV, RGB tuned`: the best loop we know: a kept scaler to planar RGB, its planes copied into the
-  array [T, 3, h, w] of an episode, which is used again for the next one (like the loader's buffers,
-  it is made within the time that is measured);
-- `PyAV, YUV arrays`: `frame.to_ndarray()`, 4:2:0 (not in a quick run).
-
-Window samples (two cameras, a chunk of 50 actions) are streamed from a shuffled plan; CPU includes
-plan reading, storage, checksums, decoding, conversion and batch assembly, and the decode process
-where there is one. They are also streamed from materialised packs: `materialised` are the recorded
-packets, `h264 224` pictures encoded anew (not in a quick run), against `resized 224` from the
-episodes.
+One idea per file: `loader_data` records video as LeRobot's recorder does, `loader_trajectories`
+streams whole episodes beside plain PyAV loops, `loader_windows` streams shuffled window samples,
+`loader_start` is about the first batch, `loader_wait` about a trainer that waits, `loader_s3` about
+latency, `loader_peers` about other loaders, `loader_headspace` about one's own lake.
 """
 
-import itertools
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import av
-import numpy as np
-from av.video.reformatter import VideoReformatter
-from numpy.typing import NDArray
+from loader import PackLoader
+from packing.plan_store import save_plan
+from tools.bench.framework import BenchResult, interleave, take_turns
+from tools.bench.loader_data import (
+    AV1,
+    H264,
+    H264_GOP30,
+    Coding,
+    Recorded,
+    plan_trajectories,
+    record,
+)
+from tools.bench.loader_start import Start, import_seconds, start, start_rows
+from tools.bench.loader_trajectories import (
+    trajectory_contenders,
+    trajectory_ratios,
+    trajectory_rows,
+)
+from tools.bench.loader_wait import Wait, simulate_training
+from tools.bench.loader_windows import (
+    RGB,
+    TWO_PROCESSES,
+    plan_quality,
+    stretch_row,
+    window_contenders,
+)
+from tools.bench.stretch import Stretch
 
-from tools.bench.framework import BenchResult, Timing, interleave, spread
-from tools.bench.lerobot_data import DatasetShape, write_lerobot_v3
+_STEP_S: Final = 0.05
 
-_GBR: Final = (2, 0, 1)  # where R, G and B lie among the planes of gbrp
-_IMAGE_TOKENS: Final = 64
-_BUDGET: Final = 8192
-_SMALL: Final = (224, 224)
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderBench:
+    """How much is measured.
+
+    Attributes:
+        episodes: coding -> episodes of its dataset, about 225 steps each.
+        picture: (height, width) of the pictures.
+        repetitions: timed rounds.
+        skip: packs of windows before the timed ones; None for as many as a run lasts.
+        packs: of windows timed per round.
+        trajectory_episodes: streamed as whole trajectories.
+        training_steps: of 50 ms, for the share of waiting.
+        starts: fresh processes per process mode.
+        warm_up: whether trajectories have an untimed round.
+    """
+
+    episodes: Mapping[Coding, int]
+    picture: tuple[int, int] = (240, 320)
+    repetitions: int
+    skip: int | None
+    packs: int
+    trajectory_episodes: int
+    training_steps: int
+    starts: int
+    warm_up: bool
+
+
+FULL: Final = LoaderBench(
+    episodes={H264: 300, H264_GOP30: 300, AV1: 120},
+    repetitions=5,
+    skip=None,
+    packs=96,
+    trajectory_episodes=20,
+    training_steps=200,
+    starts=5,
+    warm_up=True,
+)
+QUICK: Final = LoaderBench(
+    episodes={H264: 100, H264_GOP30: 100, AV1: 20},
+    repetitions=3,
+    skip=24,
+    packs=24,
+    trajectory_episodes=4,
+    training_steps=40,
+    starts=2,
+    warm_up=False,
+)
 
 
 def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all benches
-    """Measure; `quick` uses fewer episodes and 3 repetitions in place of 5."""
-    from ingest.pipeline import ingest_sources
-    from lake import create_lake
-    from loader.materialize import materialize
-    from loader.materialized_report import report_of
-    from loader.materialized_settings import MaterializedSettings
-    from packing.layout import TokenLayout
-    from packing.make_plan import make_plan
-    from packing.plan_store import save_plan
-    from packing.trajectory_spans import TrajectorySpans
-    from packing.window_spans import WindowSpans
+    """Measure; `quick` uses less data, fewer packs and 3 repetitions in place of 5."""
+    return measure_loader(QUICK if quick else FULL)
 
-    shape = DatasetShape(episodes=6 if quick else 50)
-    repetitions = 3 if quick else 5
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        root = write_lerobot_v3(Path(folder) / "dataset", shape)
-        lake = create_lake(Path(folder) / "bench.lake")
-        ingest_sources([root], lake)
-        lake.refresh()
-        layout = TokenLayout(name="bench", image_tokens=_IMAGE_TOKENS)
-        windows = make_plan(
-            lake,
-            spans=WindowSpans(horizon=50),
-            layout=layout,
-            budget_tokens=_BUDGET,
-            slots_per_step=1,
-        )
-        trajectories = make_plan(
-            lake,
-            spans=TrajectorySpans(),
-            layout=TokenLayout(),
-            budget_tokens=_BUDGET // 2,
-            slots_per_step=1,
-        )
-        steps = int(shape.lengths().sum())
-        save_plan(lake, windows)
-        copied = report_of(materialize(lake, windows, workers=0), windows)
-        work: dict[str, Callable[[], object]] = {
-            "PyAV, RGB arrays": lambda: _pyav(root, _to_rgb),
-            "PyAV, RGB tuned": lambda: _pyav(root, _to_chw(shape)),
-            "trajectories": lambda: _stream(lake, trajectories, steps, process="inline"),
-            "windows": lambda: _stream(lake, windows, steps, process="inline"),
-            "windows, own process": lambda: _stream(lake, windows, steps, process="child"),
-            "windows, materialised": lambda: _stream(
-                lake, windows, steps, process="inline", materialized=True
-            ),
-        }
-        if not quick:
-            encoded = MaterializedSettings(codec="h264", image_size=_SMALL)
-            materialize(lake, windows, encoded, workers=os.cpu_count() or 1)
-            work["windows, resized 224"] = lambda: _stream(
-                lake, windows, steps, process="inline", image_size=_SMALL
-            )
-            work["windows, h264 224"] = lambda: _stream(
-                lake, windows, steps, process="inline", materialized=encoded.name
-            )
-            work["PyAV, YUV arrays"] = lambda: _pyav(root, _to_yuv)
-            work["trajectories, YUV"] = lambda: _stream(
-                lake, trajectories, steps, process="inline", image_format="yuv"
-            )
-        timings = interleave(work, repetitions=repetitions, warm_up=not quick)
-        first_batch_s = _first_batch(lake, windows)
-    starts = [_import_seconds("import loader") for _ in range(repetitions)]
-    uses = [_import_seconds("from loader import PackLoader") for _ in range(repetitions)]
-    cpu_ms = {name: statistics.median(_per_step(runs, steps)) for name, runs in timings.items()}
+
+def measure_loader(bench: LoaderBench) -> BenchResult:
+    """Measure what `bench` says."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        folder = Path(name)
+        recordings = [
+            record(folder, coding, episodes=episodes, size=bench.picture)
+            for coding, episodes in bench.episodes.items()
+        ]
+        h264 = recordings[0]
+        save_plan(h264.lake, h264.windows)
+        windows = _windows(recordings, bench)
+        trajectories, trajectory_cpu = _trajectories(h264, bench)
+        starts = _starts(h264, bench)
+        wait = _training(h264, bench)
+    imports = import_seconds(bench.starts)
+    header = h264.windows.header
     ratios = {
-        "steps_over_pyav_arrays": cpu_ms["PyAV, RGB arrays"] / cpu_ms["trajectories"],
-        "steps_over_tuned_pyav": cpu_ms["PyAV, RGB tuned"] / cpu_ms["trajectories"],
-        "window_cpu_ms_h264": cpu_ms["windows"],
-        "window_cpu_ms_h264_process": cpu_ms["windows, own process"],
-        "window_cpu_ms_materialised": cpu_ms["windows, materialised"],
-        "materialised_amplification": copied.amplification,
-        "import_loader_s": statistics.median(starts),
-        "import_pack_loader_s": statistics.median(uses),
-        "first_batch_s": first_batch_s,
-        "q1": windows.header.quality.shuffle[1],
-        "near_duplicates": windows.header.quality.near_duplicates,
-        "padding": windows.header.quality.padding,
+        **trajectory_ratios(trajectory_cpu),
+        **_window_ratios(windows, recordings),
+        "data_wait_share_50ms": wait.share,
+        "first_batch_s": _median([s.total_s for s in starts["child"]]),
+        "first_batch_inline_s": _median([s.total_s for s in starts["inline"]]),
+        "import_loader_s": imports["import loader"],
+        "import_pack_loader_s": imports["from loader import PackLoader"],
+        "q1": header.quality.shuffle[1],
+        "near_duplicates": header.quality.near_duplicates,
+        "padding": header.quality.padding,
     }
-    if not quick:
-        ratios["steps_over_pyav_yuv"] = cpu_ms["PyAV, YUV arrays"] / cpu_ms["trajectories, YUV"]
+    if 16 in header.quality.shuffle:
+        ratios["q16"] = header.quality.shuffle[16]
+    quality = {r.coding.label: plan_quality(r.windows.header) for r in recordings}
     return BenchResult(
         name="loader",
-        rows=_rows(timings, steps, {"windows": windows, "trajectories": trajectories}),
+        rows=[
+            stretch_row(contender, video, runs, quality[video])
+            for (contender, video), runs in windows.items()
+        ],
+        tables={
+            "whole trajectories": trajectories,
+            "starting": start_rows(starts),
+            "a training step of 50 ms": [_wait_row(wait)],
+        },
         ratios=ratios,
-        notes=_notes(shape, steps, repetitions),
+        notes=_notes(recordings, bench),
     )
 
 
-def _rows(
-    timings: Mapping[str, Sequence[Timing]], steps: int, plans: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    rows = []
-    for name, runs in timings.items():
-        plan = plans.get(name.split(",")[0])
-        quality = plan.header.quality if plan else None
-        rows.append(
-            {
-                "contender": name,
-                "CPU ms per step": spread(_per_step(runs, steps)),
-                "steps per CPU s": spread([steps / t.cpu_s for t in runs]),
-                "steps per s": spread([steps / t.wall_s for t in runs]),
-                "padding": f"{quality.padding:.2%}" if quality else "-",
-                "Q1": f"{quality.shuffle[1]:.2f}" if quality else "-",
-                "near duplicates": f"{quality.near_duplicates:.2f}" if quality else "-",
-            }
+def _windows(
+    recordings: Sequence[Recorded], bench: LoaderBench
+) -> dict[tuple[str, str], list[Stretch]]:
+    contenders = {
+        key: work
+        for number, recorded in enumerate(recordings)
+        for key, work in window_contenders(
+            recorded, skip=bench.skip, count=bench.packs, others=number == 0
+        ).items()
+    }
+    return take_turns(contenders, repetitions=bench.repetitions)
+
+
+def _window_ratios(
+    windows: Mapping[tuple[str, str], Sequence[Stretch]], recordings: Sequence[Recorded]
+) -> dict[str, float]:
+    ratios = {
+        f"window_cpu_ms_{recorded.coding.key}": _median(
+            [s.cpu_ms for s in windows[RGB, recorded.coding.label]]
         )
-    return rows
+        for recorded in recordings
+    }
+    fast = windows[TWO_PROCESSES, recordings[0].coding.label]
+    ratios["window_samples_per_s_h264"] = _median([s.samples_per_s for s in fast])
+    return ratios
 
 
-def _notes(shape: DatasetShape, steps: int, repetitions: int) -> tuple[str, ...]:
+def _trajectories(
+    recorded: Recorded, bench: LoaderBench
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The table's lines, and CPU ms per step of each contender."""
+    episode_ids = recorded.windows.episodes["episode_id"].to_pylist()
+    first = sorted(episode_ids)[: bench.trajectory_episodes]
+    plan = plan_trajectories(recorded.lake, first)
+    steps = int(recorded.shape.lengths()[: len(first)].sum())
+    timings = interleave(
+        trajectory_contenders(recorded, plan, steps),
+        repetitions=bench.repetitions,
+        warm_up=bench.warm_up,
+    )
+    cpu_ms = {
+        name: _median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()
+    }
+    return trajectory_rows(timings, steps, plan.header), cpu_ms
+
+
+def _starts(recorded: Recorded, bench: LoaderBench) -> dict[str, list[Start]]:
+    plan_hash = recorded.windows.plan_hash
+
+    begin = partial(start, recorded.lake, plan_hash, batches=bench.packs)
+    return take_turns(
+        {mode: partial(begin, process=mode) for mode in ("inline", "child")},
+        repetitions=bench.starts,
+    )
+
+
+def _training(recorded: Recorded, bench: LoaderBench) -> Wait:
+    with PackLoader(recorded.lake, recorded.windows) as loader:
+        return simulate_training(iter(loader), step_s=_STEP_S, steps=bench.training_steps)
+
+
+def _wait_row(wait: Wait) -> dict[str, Any]:
+    return {
+        "step": f"{_STEP_S * 1e3:.0f} ms",
+        "steps": wait.steps,
+        "samples per s": wait.samples / wait.elapsed_s,
+        "waited, share": wait.share,
+    }
+
+
+def _notes(recordings: Sequence[Recorded], bench: LoaderBench) -> tuple[str, ...]:
+    height, width = bench.picture
+    sets = "; ".join(
+        f"{r.coding.label}: {r.shape.episodes} episodes, {int(r.shape.lengths().sum()):,} steps,"
+        f" {r.frame_bytes:,.0f} bytes per frame"
+        for r in recordings
+    )
     return (
         (
-            f"{shape.episodes} episodes, {steps} steps, 2 cameras {shape.width}x{shape.height}"
-            f" H.264 GOP {shape.gop}; a window is one step, so every contender delivers each frame"
-            f" of both cameras once; {repetitions} rounds interleaved, median [least, most]; warm"
-            " page cache, local disk"
+            f"recordings as LeRobot's recorder writes them, 2 cameras {width}x{height}: {sets};"
+            " warm page cache, local disk"
         ),
         (
-            "uint8 RGB, channels first (plain PyAV: channels last); steps_over_pyav_arrays is"
-            " against the plain loop, steps_over_tuned_pyav against the tuned one; PyAV's loops do"
-            " nothing but decode, the loader also plans, reads, verifies and builds batches"
+            "a window is 2 pictures and 50 actions; samples are torch tensors, uint8, channels"
+            f" first; {bench.packs} batches of 32 timed in the middle of a shuffled plan after"
+            f" {'a run' if bench.skip is None else f'{bench.skip} batches'}; batches and run: of"
+            " the plan, and for how many of them frames of a run are kept"
         ),
         (
-            "CPU of `own process` holds that process's start-up, about 0.5 s per run; Q1 is the"
-            " shuffle quality over one step (1 = global shuffle), and is high on few episodes"
+            f"{bench.repetitions} rounds, contenders interleaved, median [least, most]; CPU and"
+            " memory are of all processes, reads are read calls whatever the page cache held"
+        ),
+        (
+            "PyAV's loops do nothing but decode, the loader also plans, reads, verifies and builds"
+            " batches; arrays are compared with arrays of the same format, decode alone (which"
+            " converts nothing) with YUV"
         ),
     )
 
 
-def _per_step(runs: Sequence[Timing], steps: int) -> list[float]:
-    """CPU milliseconds per step of each run."""
-    return [run.cpu_s / steps * 1e3 for run in runs]
-
-
-def _stream(lake: Any, plan: Any, steps: int, **options: Any) -> None:  # noqa: ANN401  # imported late
-    """Stream a whole plan; every window or step exactly once."""
-    from loader import PackLoader
-
-    with PackLoader(lake, plan, framework="numpy", **options) as loader:
-        for _ in loader:
-            pass
-        if loader.metrics.steps != steps:
-            raise RuntimeError(f"streamed {loader.metrics.steps} of {steps} steps")
-
-
-def _pyav(root: Path, deliver: Callable[[av.VideoFrame], object]) -> None:
-    for path in sorted(root.rglob("*.mp4")):
-        with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            stream.thread_count = 1
-            for frame in container.decode(stream):
-                deliver(frame)
-
-
-def _to_chw(shape: DatasetShape) -> Callable[[av.VideoFrame], object]:
-    scaler = VideoReformatter()
-    longest = int(shape.lengths().max())
-    episode = np.zeros((longest, 3, shape.height, shape.width), np.uint8)
-    turn = itertools.count()
-
-    def deliver(frame: av.VideoFrame) -> None:
-        out = episode[next(turn) % longest]
-        planes = scaler.reformat(frame, format="gbrp", threads=1).planes
-        for channel, plane in enumerate(_GBR):
-            rows: NDArray[np.uint8] = np.frombuffer(memoryview(planes[plane]), np.uint8)
-            out[channel] = rows.reshape(-1, planes[plane].line_size)[: shape.height, : shape.width]
-
-    return deliver
-
-
-def _to_rgb(frame: av.VideoFrame) -> object:
-    return frame.to_ndarray(format="rgb24")
-
-
-def _to_yuv(frame: av.VideoFrame) -> object:
-    return frame.to_ndarray()
-
-
-def _first_batch(lake: Any, plan: Any) -> float:  # noqa: ANN401  # imported late
-    """Wall seconds from asking for the first batch to having it, decode process included."""
-    from loader import PackLoader
-
-    with PackLoader(lake, plan, framework="numpy") as loader:
-        begin = time.perf_counter()
-        next(iter(loader))
-        return time.perf_counter() - begin
-
-
-def _import_seconds(code: str) -> float:
-    """Wall seconds of a fresh interpreter that runs `code`, over one that runs nothing."""
-    seconds = []
-    for text in ("pass", code):
-        begin = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-c", text], check=True, cwd=Path(__file__).parents[2], env=os.environ
-        )
-        seconds.append(time.perf_counter() - begin)
-    return max(0.0, seconds[1] - seconds[0])
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)

@@ -1,0 +1,94 @@
+"""Window samples from a shuffled plan: the contenders that are ours, and the rows of the table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from loader import PackLoader
+from packing.plan_header import PlanHeader
+from tools.bench.framework import spread
+from tools.bench.loader_data import Recorded
+from tools.bench.stretch import Stretch, measure_stretch
+
+RGB: Final = "windows, RGB"
+YUV: Final = "windows, YUV"
+TWO_PROCESSES: Final = "windows, RGB, 2 decode processes"
+
+
+def stream_windows(
+    recorded: Recorded,
+    *,
+    skip: int | None = None,
+    count: int,
+    **options: Any,  # noqa: ANN401  # checked by PackLoader
+) -> Stretch:
+    """Time packs of windows as torch tensors, in steady state.
+
+    Args:
+        recorded: what is streamed.
+        skip: packs before the timed ones; None for as many as a run of windows lasts, after which
+            as much is decoded for later packs as was for the timed ones by earlier packs.
+        count: packs timed; fewer where the plan ends.
+        **options: of `PackLoader`.
+    """
+    header = recorded.windows.header
+    before = header.run_steps if skip is None else skip
+    before = max(1, min(before, header.num_steps // 2))
+    with PackLoader(recorded.lake, recorded.windows, **options) as loader:
+        return measure_stretch(
+            lambda: iter(loader),
+            skip=before,
+            count=min(count, header.num_steps - before),
+            size=lambda batch: int(batch.num_spans),
+        )
+
+
+def window_contenders(
+    recorded: Recorded, *, skip: int | None, count: int, others: bool
+) -> dict[tuple[str, str], Callable[[], Stretch]]:
+    """(contender, label of the video) -> a call that times it.
+
+    Args:
+        recorded: what is streamed.
+        skip: see `stream_windows`.
+        count: see `stream_windows`.
+        others: also YUV, and with two decode processes.
+    """
+    time = partial(stream_windows, recorded, skip=skip)
+    label = recorded.coding.label
+    found: dict[tuple[str, str], Callable[[], Stretch]] = {
+        (RGB, label): partial(time, count=count, process="inline")
+    }
+    if others:
+        found[YUV, label] = partial(time, count=count, process="inline", image_format="yuv")
+        found[TWO_PROCESSES, label] = partial(time, count=2 * count, num_workers=2)
+    return found
+
+
+def stretch_row(
+    contender: str, video: str, stretches: Sequence[Stretch], quality: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A line of the table."""
+    return {
+        "contender": contender,
+        "video": video,
+        "CPU ms per sample": spread([s.cpu_ms for s in stretches]),
+        "samples per s": spread([s.samples_per_s for s in stretches]),
+        "first batch, s": spread([s.first_batch_s for s in stretches]),
+        "memory, MB": spread([s.memory_mb for s in stretches]),
+        "read, kB per sample": spread([s.read_bytes / s.samples / 1e3 for s in stretches]),
+        "read calls per sample": spread([s.reads / s.samples for s in stretches]),
+        **quality,
+    }
+
+
+def plan_quality(header: PlanHeader) -> dict[str, Any]:
+    """What a reader must know of a plan beside any speed: its size, and how well it shuffles."""
+    shuffle = header.quality.shuffle
+    return {
+        "Q1": f"{shuffle[1]:.2f}",
+        "Q16": f"{shuffle[16]:.2f}" if 16 in shuffle else "-",
+        "near duplicates": f"{header.quality.near_duplicates:.3f}",
+        "batches": f"{header.num_steps:,}",
+        "run": f"{header.run_steps}",
+    }
