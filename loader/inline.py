@@ -13,11 +13,11 @@ from loader.pool import BufferPool
 from loader.received import Received
 from loader.shape import BatchShape
 from loader.stream import split_bytes, stream_batches
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 
 def inline_batches(
-    lake: Lake, plan: Plan, cursor: Cursor, job: Job, metrics: LoaderMetrics
+    lake: Lake, plan: AnyPlan, cursor: Cursor, job: Job, metrics: LoaderMetrics
 ) -> Iterator[Received]:
     """Batches of a job, decoded in the caller's thread when asked for."""
     ahead_bytes, limits = split_bytes(job.buffer_bytes)

@@ -17,8 +17,8 @@ from loader.errors import LoaderError
 from loader.materialize_pool import Chunk, InlinePool, ProcessPool
 from loader.materialized_set import MaterializedSet
 from loader.materialized_settings import MaterializedSettings
-from packing.plan import Plan
 from packing.plan_store import find_plan
+from packing.stored_plan import AnyPlan
 
 _CHUNK_PACKS: Final = 128
 _CHUNKS_PER_COMMIT: Final = 1 / 64  # of those that are committed
@@ -28,7 +28,7 @@ OnProgress = Callable[[int, int, int], None]
 
 def materialize(
     lake: Lake,
-    plan: Plan,
+    plan: AnyPlan,
     settings: MaterializedSettings | None = None,
     *,
     workers: int = 1,

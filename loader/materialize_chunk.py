@@ -20,7 +20,7 @@ from loader.reencode import PackEncoder
 from loader.shape import BatchShape
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 # Rows are gathered before they are written: a generator handed to Lance runs in its threads, and
 # what many threads allocate, the allocator does not give back.
@@ -43,7 +43,7 @@ class ChunkWriter:
     """
 
     target: MaterializedSet
-    plan: Plan
+    plan: AnyPlan
     rows: PlanRows
 
     def write(

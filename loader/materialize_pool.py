@@ -17,7 +17,7 @@ from loader.materialize_job import MaterializeJob
 from loader.materialized_set import MaterializedSet
 from loader.plan_rows import PlanRows
 from loader.plan_wire import plan_to_memfd
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 _MODULE: Final = "loader.materialize_worker"
 _SHOW_S: Final = 1.0
@@ -40,7 +40,7 @@ class ProcessPool:
         LoaderError: a process cannot be started.
     """
 
-    def __init__(self, target: MaterializedSet, plan: Plan, workers: int) -> None:
+    def __init__(self, target: MaterializedSet, plan: AnyPlan, workers: int) -> None:
         job = MaterializeJob(
             lake_uri=target.lake.uri,
             storage_options=dict(target.lake.storage_options),
@@ -119,7 +119,7 @@ class ProcessPool:
 class InlinePool:
     """The same in this process, a chunk at a time, when its report is asked for."""
 
-    def __init__(self, target: MaterializedSet, plan: Plan) -> None:
+    def __init__(self, target: MaterializedSet, plan: AnyPlan) -> None:
         self._writer = ChunkWriter(target=target, plan=plan, rows=PlanRows(plan))
         self._chunk: Chunk | None = None
 

@@ -49,9 +49,9 @@ def _serve(channel: Channel) -> None:
         return
     message, (plan_fd,) = first
     job = MaterializeJob.from_message(message)
-    plan = plan_from_memfd(plan_fd)
-    os.close(plan_fd)
     lake = open_lake(job.lake_uri, storage_options=job.storage_options)
+    plan = plan_from_memfd(plan_fd, lake)
+    os.close(plan_fd)
     writer = ChunkWriter(
         target=MaterializedSet.open(lake, plan.header, job.set_name),
         plan=plan,

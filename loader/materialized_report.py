@@ -10,7 +10,7 @@ from lake.store import Lake
 from lake.take import take_rows
 from loader.materialized_set import MaterializedSet
 from loader.plan_rows import PlanRows
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 _BLOCK = 4096
 _PEAK = 255
@@ -60,7 +60,7 @@ class MaterializedReport:
         return self.data_bytes / max(self.episode_bytes, 1)
 
 
-def report_of(target: MaterializedSet, plan: Plan) -> MaterializedReport:
+def report_of(target: MaterializedSet, plan: AnyPlan) -> MaterializedReport:
     """The figures of a set.
 
     Raises:
@@ -90,7 +90,7 @@ def report_of(target: MaterializedSet, plan: Plan) -> MaterializedReport:
     )
 
 
-def episode_bytes(lake: Lake, plan: Plan) -> int:
+def episode_bytes(lake: Lake, plan: AnyPlan) -> int:
     """Bytes of the plan's episodes in the lake; see `MaterializedReport`."""
     header, rows = plan.header, PlanRows(plan)
     sizes = np.asarray([s.state_size + s.action_size for s in header.specs], np.int64)

@@ -27,9 +27,8 @@ from packing.known_layouts import find_layout
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.mixture import Mixture
-from packing.plan import Plan
-from packing.plan_store import load_plan
 from packing.spans import SpanMaker
+from packing.stored_plan import AnyPlan, open_plan
 from packing.tokenizer import Tokenizer
 from packing.window_spans import WindowSpans
 
@@ -80,7 +79,7 @@ class PackLoader:
     def __init__(
         self,
         lake: Lake | str | Path,
-        plan: Plan | str,
+        plan: AnyPlan | str,
         rank: int = 0,
         world_size: int = 1,
         *,
@@ -105,7 +104,7 @@ class PackLoader:
         if image_size is not None and not _is_size(image_size):
             raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
         self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
-        self._plan = plan if isinstance(plan, Plan) else load_plan(self._lake, plan)
+        self._plan = open_plan(self._lake, plan) if isinstance(plan, str) else plan
         self._cursor = Cursor(
             plan_hash=self._plan.plan_hash,
             num_steps=self._plan.num_steps,
@@ -189,8 +188,8 @@ class PackLoader:
         return cls(opened, plan, rank, world_size, **options)
 
     @property
-    def plan(self) -> Plan:
-        """The plan that is streamed."""
+    def plan(self) -> AnyPlan:
+        """The plan that is streamed; one that was named is a `StoredPlan`, left in the lake."""
         return self._plan
 
     @property

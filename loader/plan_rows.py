@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loader.cursor import Place
 from loader.errors import LoaderError
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -64,8 +64,10 @@ class PackRow:
 class PlanRows:
     """Random access to packs, episodes and texts of a plan.
 
+    It holds about 110 bytes per episode and the texts, and of the packs what the plan holds.
+
     Attributes:
-        plan: the plan.
+        plan: the plan, in memory or in the lake.
         episode_id, content_sha256: Arrow columns [E].
         address: uint64 [E], row address of each episode at the pinned version.
         spec, dataset, embodiment: int32 [E], indices into the header's tuples.
@@ -73,7 +75,7 @@ class PlanRows:
         num_steps: int32 [E].
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AnyPlan) -> None:
         self.plan = plan
         episodes = plan.episodes.combine_chunks()
         self.episode_id = episodes["episode_id"]
@@ -84,19 +86,34 @@ class PlanRows:
         self.embodiment: Int32s = _numpy(episodes["embodiment"])
         self.num_steps: Int32s = _numpy(episodes["num_steps"])
         self._cameras = _Lists(episodes["cameras"])
-        self._episode_at: dict[int, int] | None = None
         self._invalid_actions = _Lists(episodes["invalid_action_steps"])
         self._invalid_states = _Lists(episodes["invalid_state_steps"])
-        self._texts = _Lists(plan.texts["token_ids"])
-        self.images_at: Int32s = _numpy(plan.texts["images_at"])
-        self.state_at: Int32s = _numpy(plan.texts["state_at"])
+        texts = plan.texts
+        self._texts = _Lists(texts["token_ids"])
+        self.images_at: Int32s = _numpy(texts["images_at"])
+        self.state_at: Int32s = _numpy(texts["state_at"])
 
     def content_key(self, address: int) -> bytes:
-        """SHA-256 of the content of the episode at a row address."""
-        if self._episode_at is None:
-            self._episode_at = {at: row for row, at in enumerate(self.address.tolist())}
-        content: bytes = self.content_sha256[self._episode_at[address]].as_py()
+        """SHA-256 of the content of the episode at a row address.
+
+        Raises:
+            LoaderError: the plan has no episode there.
+        """
+        at = int(np.searchsorted(self.address, np.uint64(address), sorter=self._by_address))
+        row = int(self._by_address[at]) if at < len(self.address) else -1
+        if row < 0 or self.address[row] != address:
+            raise LoaderError(
+                f"plan {self.plan.plan_hash}: it has no episode at address {address}; please report"
+                " this"
+            )
+        content: bytes = self.content_sha256[row].as_py()
         return content
+
+    @cached_property
+    def _by_address(self) -> NDArray[np.int64]:
+        """int64 [E]: episodes by ascending address; a dict would take ten times as much."""
+        order: NDArray[np.int64] = np.argsort(self.address, kind="stable")
+        return order
 
     def cameras(self, episode: int) -> NDArray[np.int16]:
         """Cameras present in an episode, ascending indices into the header's cameras."""
@@ -132,50 +149,48 @@ class PlanRows:
 
         Raises:
             LoaderError: the plan's rows are not in the order that its layout promises.
+            PlanError: they cannot be read, or are not what was saved.
         """
         slots = self.plan.header.slots_per_step
-        ours = [place for place in places if place.slot < slots]
-        table = self.plan.packs.take(
-            pa.array([place.step * slots + place.slot for place in ours], pa.int64())
-        ).combine_chunks()
+        # Where the rank has no slot, the step's first row tells the epoch.
+        planned = [place.slot if place.slot < slots else 0 for place in places]
+        table = self.plan.take_packs(
+            [place.step * slots + slot for place, slot in zip(places, planned, strict=True)]
+        )
         pack, epoch = _numpy(table["pack"]), _numpy(table["epoch"])
         found = list(
             zip(_numpy(table["step"]).tolist(), _numpy(table["slot"]).tolist(), strict=True)
         )
-        if found != [(place.step, place.slot) for place in ours]:
+        if found != [(place.step, slot) for place, slot in zip(places, planned, strict=True)]:
             raise LoaderError(
                 f"plan {self.plan.plan_hash}: packs are not ordered by step and slot; make the"
                 " plan again"
             )
         span_id = _Lists(table["span_id"])
         columns = {name: _Lists(table[name]) for name in _SPAN_COLUMNS}
-        rows = {
-            place.position: PackRow(
+        return [
+            PackRow(
                 place=place,
                 pack=int(pack[row]),
                 epoch=int(epoch[row]),
                 span_id=span_id[row],
                 **{name: column[row] for name, column in columns.items()},
             )
-            for row, place in enumerate(ours)
-        }
-        # Asked by key: a planned slot may be empty, and an empty row is falsy.
-        return [
-            rows[place.position] if place.position in rows else self._without_slot(place)
-            for place in places
+            if place.slot < slots
+            else _without_slot(place, int(epoch[row]))
+            for row, place in enumerate(places)
         ]
 
-    def _without_slot(self, place: Place) -> PackRow:
-        slots = self.plan.header.slots_per_step
-        epoch = self.plan.packs["epoch"][place.step * slots].as_py()
-        empty = np.empty(0, np.int32)
-        return PackRow(
-            place=place,
-            pack=-1,
-            epoch=epoch,
-            span_id=np.empty(0, np.int64),
-            **dict.fromkeys(_SPAN_COLUMNS, empty),
-        )
+
+def _without_slot(place: Place, epoch: int) -> PackRow:
+    empty = np.empty(0, np.int32)
+    return PackRow(
+        place=place,
+        pack=-1,
+        epoch=epoch,
+        span_id=np.empty(0, np.int64),
+        **dict.fromkeys(_SPAN_COLUMNS, empty),
+    )
 
 
 class _Lists:

@@ -22,7 +22,7 @@ from loader.shape import BatchShape
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.wire import Frame
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def split_bytes(buffer_bytes: int) -> tuple[int, FetchLimits]:
 
 def stream_batches(
     lake: Lake,
-    plan: Plan,
+    plan: AnyPlan,
     cursor: Cursor,
     blocks: Iterable[range],
     *,

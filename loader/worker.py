@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 from lake.errors import HeadraceError
-from lake.store import open_lake
+from lake.store import Lake, open_lake
 from loader.channel import Channel
 from loader.cursor import Cursor
 from loader.error_wire import error_to_message
@@ -28,7 +28,7 @@ from loader.plan_wire import plan_from_memfd
 from loader.pool import BufferPool
 from loader.shape import BatchShape
 from loader.stream import Filled, split_bytes, stream_batches
-from packing.plan import Plan
+from packing.stored_plan import AnyPlan
 
 _PARENT_CHECK_S = 2.0
 
@@ -46,11 +46,12 @@ def main() -> None:
         if (first := channel.receive()) is not None:
             message, (plan_fd,) = first
             job = Job.from_message(message)
-            plan = plan_from_memfd(plan_fd)
+            lake = open_lake(job.lake_uri, storage_options=job.storage_options)
+            plan = plan_from_memfd(plan_fd, lake)
             os.close(plan_fd)
             pool = BufferPool(split_bytes(job.buffer_bytes)[0], shared=True)
             threading.Thread(target=_listen, args=(channel, pool), daemon=True).start()
-            _serve(channel, job, plan, pool)
+            _serve(channel, job, lake, plan, pool)
     except ConnectionError:
         os._exit(0)  # the consumer is gone: nobody to tell
     except BaseException as error:  # noqa: BLE001  # panics of native code are no Exceptions
@@ -65,7 +66,7 @@ def main() -> None:
         threading.Event().wait()
 
 
-def _serve(channel: Channel, job: Job, plan: Plan, pool: BufferPool) -> None:
+def _serve(channel: Channel, job: Job, lake: Lake, plan: AnyPlan, pool: BufferPool) -> None:
     cursor = Cursor(
         plan_hash=plan.plan_hash,
         num_steps=plan.num_steps,
@@ -75,7 +76,7 @@ def _serve(channel: Channel, job: Job, plan: Plan, pool: BufferPool) -> None:
     )
     metrics = LoaderMetrics()
     batches = stream_batches(
-        open_lake(job.lake_uri, storage_options=job.storage_options),
+        lake,
         plan,
         cursor,
         cursor.blocks(job.first_step, WINDOW_PACKS, worker=job.worker, num_workers=job.num_workers),

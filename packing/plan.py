@@ -42,6 +42,7 @@ The hash covers all of it but the row addresses, and of the header what decides 
 index into a table is meant, it is a row number.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
@@ -165,6 +166,10 @@ class Plan:
     def num_steps(self) -> int:
         """Optimizer steps of the whole plan."""
         return self.header.num_steps
+
+    def take_packs(self, rows: Sequence[int]) -> pa.Table:
+        """Some rows of `packs`, in their order."""
+        return self.packs.take(pa.array(rows, pa.int64())).combine_chunks()
 
     def content_hash(self) -> str:
         """Recompute the hash from content: first 32 hex digits of SHA-256.

@@ -28,13 +28,28 @@ def content_digest(header: Any, tables: Sequence[pa.Table]) -> str:  # noqa: ANN
     """
     digest = hashlib.sha256(canonical_json(header).encode())
     for table in tables:
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            digest.update(f"\0{name}\0{table.num_rows}\0".encode())
-            _update(digest, name, column)
+        _update(digest, table)
     return digest.hexdigest()[:32]
 
 
-def _update(digest: "hashlib._Hash", name: str, column: pa.ChunkedArray) -> None:
+def table_digest(table: pa.Table) -> bytes:
+    """SHA-256 (32 bytes) over a table alone, column by column as in `content_digest`.
+
+    Raises:
+        PlanError: a null.
+    """
+    digest = hashlib.sha256()
+    _update(digest, table)
+    return digest.digest()
+
+
+def _update(digest: "hashlib._Hash", table: pa.Table) -> None:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest.update(f"\0{name}\0{table.num_rows}\0".encode())
+        _update_column(digest, name, column)
+
+
+def _update_column(digest: "hashlib._Hash", name: str, column: pa.ChunkedArray) -> None:
     if column.null_count:
         raise PlanError(f"column {name} has {column.null_count} nulls; a plan has none")
     values = column.combine_chunks()
@@ -43,11 +58,24 @@ def _update(digest: "hashlib._Hash", name: str, column: pa.ChunkedArray) -> None
         values = values.flatten()
     if pa.types.is_string(values.type):
         digest.update(_little_endian(pc.binary_length(values)))
-        digest.update(b"".join(value.as_buffer() for value in values))
-    elif pa.types.is_fixed_size_binary(values.type):
-        digest.update(b"".join(value.as_py() for value in values))
+    if pa.types.is_string(values.type) or pa.types.is_fixed_size_binary(values.type):
+        digest.update(_joined(values))
     else:
         digest.update(_little_endian(values))
+
+
+def _joined(values: pa.Array) -> memoryview:
+    """The bytes of all values one after the other, where they lie."""
+    data = values.buffers()[-1]
+    if data is None or not len(values):
+        return memoryview(b"")
+    if pa.types.is_fixed_size_binary(values.type):
+        width = values.type.byte_width
+        begin, end = values.offset * width, (values.offset + len(values)) * width
+    else:
+        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :]
+        begin, end = int(offsets[0]), int(offsets[len(values)])
+    return memoryview(data)[begin:end]
 
 
 def _little_endian(values: pa.Array) -> bytes:

@@ -1,7 +1,8 @@
 """Plans in a lake: saved whole or not at all, and checked against their hash when loaded.
 
 A plan's tables are Lance datasets `packs`, `episodes`, `texts` and `runs` in
-`<lake>/plans/<hash>/`. The row in the lake's table `plans`, with the header, is written last: a
+`<lake>/plans/<hash>/`, and beside them `digests`, by which a part of them can be checked (see
+`packing.stored_plan`). The row in the lake's table `plans`, with the header, is written last: a
 plan without it does not exist, and saving it again completes it. Before that row, every table
 version that the plan was read from is tagged `plan-<hash>`, so that clean-up keeps what the plan's
 row addresses mean.
@@ -16,13 +17,13 @@ from typing import Any, Final
 import lance
 import pyarrow as pa
 
-from catalog.selection import store_selection
 from lake.errors import LakeError
 from lake.insert import insert_new
 from lake.store import Lake
 from lake.tables import STORAGE_VERSION, TABLES
 from packing.errors import PlanError
 from packing.plan import TABLE_SCHEMAS, Plan
+from packing.plan_digests import digests_of
 from packing.plan_header import PlanHeader
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -58,12 +59,16 @@ def save_plan(lake: Lake, plan: Plan, name: str | None = None) -> PlanEntry:
         raise PlanError(f"plan {plan.plan_hash or '(unsealed)'} is not what its hash says")
     if (known := _claimed(lake, plan.plan_hash, name)) is not None:
         return known
-    location = f"plans/{plan.plan_hash}"
-    for table in TABLE_SCHEMAS:
+    location = plan_location(plan.plan_hash)
+    tables = {table: getattr(plan, table) for table in TABLE_SCHEMAS}
+    for table, rows in {**tables, "digests": digests_of(plan)}.items():
         with lake.errors_named(f"save plan {name}"):
-            _write(lake, getattr(plan, table), f"{lake.uri}/{location}/{table}.lance")
+            _write(lake, rows, f"{lake.uri}/{location}/{table}.lance")
     _tag(lake, plan.header)
     if plan.selection is not None:
+        # Imported where it is used: who loads plans needs no DuckDB.
+        from catalog.selection import store_selection  # noqa: PLC0415
+
         store_selection(lake, plan.selection, named=False)
     row = {
         "plan_hash": plan.plan_hash,
@@ -92,7 +97,7 @@ def load_plan_header(lake: Lake, name_or_hash: str) -> PlanHeader:
     Raises:
         PlanError: unknown or ambiguous, or of another layout version.
     """
-    return _header(lake, find_plan(lake, name_or_hash))
+    return PlanHeader.from_json(read_header_json(lake, find_plan(lake, name_or_hash)))
 
 
 def load_plan(lake: Lake, name_or_hash: str) -> Plan:
@@ -103,7 +108,7 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
             hash says.
     """
     entry = find_plan(lake, name_or_hash)
-    header = _header(lake, entry)
+    header = PlanHeader.from_json(read_header_json(lake, entry))
     tables: dict[str, pa.Table] = {}
     for table, schema in TABLE_SCHEMAS.items():
         try:
@@ -126,12 +131,19 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
     return plan
 
 
-def _header(lake: Lake, entry: PlanEntry) -> PlanHeader:
+def plan_location(plan_hash: str) -> str:
+    """The folder of a plan's tables, below the lake."""
+    return f"plans/{plan_hash}"
+
+
+def read_header_json(lake: Lake, entry: PlanEntry) -> str:
+    """The header of a saved plan as it was written."""
     with lake.errors_named(f"read plan {entry.name}"):
         rows = lake.latest("plans").to_table(
             columns=["header_json"], filter=f"plan_hash = '{entry.plan_hash}'"
         )
-    return PlanHeader.from_json(rows["header_json"][0].as_py())
+    text: str = rows["header_json"][0].as_py()
+    return text
 
 
 def find_plan(lake: Lake, name_or_hash: str) -> PlanEntry:

@@ -22,8 +22,8 @@ from torch.nn.utils import clip_grad_norm_
 from lake.store import Lake
 from loader.batch import PackedBatch
 from loader.pack_loader import PackLoader
-from packing.plan import Plan
 from packing.plan_header import PlanHeader
+from packing.stored_plan import AnyPlan
 from training.attention import attention_backend
 from training.checkpoint import (
     Progress,
@@ -90,7 +90,7 @@ class Sums(NamedTuple):
 
 def train(
     lake: Lake,
-    plan: Plan,
+    plan: AnyPlan,
     out: Path | str,
     config: TrainConfig,
     *,
@@ -209,7 +209,7 @@ def train(
     )
 
 
-def _total_steps(config: TrainConfig, plan: Plan) -> int:
+def _total_steps(config: TrainConfig, plan: AnyPlan) -> int:
     total = plan.num_steps if config.steps is None else config.steps
     if total > plan.num_steps:
         raise ConfigError(
@@ -219,7 +219,7 @@ def _total_steps(config: TrainConfig, plan: Plan) -> int:
     return total
 
 
-def _open_loader(lake: Lake, plan: Plan, config: TrainConfig, ranks: Ranks) -> PackLoader:
+def _open_loader(lake: Lake, plan: AnyPlan, config: TrainConfig, ranks: Ranks) -> PackLoader:
     size = config.loader.image_size
     return PackLoader(
         lake,

@@ -21,6 +21,7 @@ from loader.error_wire import error_from_message, error_to_message
 from loader.plan_wire import plan_from_memfd, plan_to_memfd
 from packing.plan import Plan
 from packing.plan_store import save_plan
+from packing.stored_plan import StoredPlan, open_plan
 from tests.loader import scenes
 from tests.loader.scenes import digest, scene_plan
 
@@ -281,20 +282,33 @@ def test_a_foreign_error_is_named() -> None:
     assert "ZeroDivisionError: oh" in str(error)
 
 
-def test_a_plan_goes_through_its_memfd(plan: Plan) -> None:
+def test_a_plan_goes_through_its_memfd(scene: Lake, plan: Plan) -> None:
     fd = plan_to_memfd(plan)
-    again = plan_from_memfd(fd)
+    again = plan_from_memfd(fd, scene)
     os.close(fd)
+    assert isinstance(again, Plan)
     assert again.content_hash() == plan.content_hash()
     assert again.packs.equals(plan.packs)
     assert again.header == plan.header
 
 
-def test_a_foreign_memfd_is_no_plan() -> None:
+def test_a_stored_plan_s_tables_stay_in_the_lake(saved: Lake, plan: Plan) -> None:
+    stored = open_plan(saved, "mix")
+    fd = plan_to_memfd(stored)
+    size = os.fstat(fd).st_size
+    again = plan_from_memfd(fd, saved)
+    os.close(fd)
+    assert isinstance(again, StoredPlan)
+    assert again.header == stored.header
+    assert again.take_packs([5, 1]).equals(plan.packs.take([5, 1]))
+    assert size < 2 * len(stored.header.to_json())
+
+
+def test_a_foreign_memfd_is_no_plan(scene: Lake) -> None:
     fd = os.memfd_create("junk")
     os.write(fd, np.arange(100).tobytes())
     with pytest.raises(HeadraceError):
-        plan_from_memfd(fd)
+        plan_from_memfd(fd, scene)
     os.close(fd)
 
 

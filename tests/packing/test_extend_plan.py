@@ -14,6 +14,7 @@ from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_store import load_plan, save_plan
+from packing.stored_plan import open_plan
 from packing.trajectory_spans import TrajectorySpans
 from packing.verify import verify_plan
 from packing.window_spans import WindowSpans
@@ -134,6 +135,11 @@ def test_saved_and_loaded(ten: Lake, write: Write, more: list[Episode]) -> None:
     grown = extend_plan(write(more), parent)
     save_plan(ten, grown, "mix-2")
     assert load_plan(ten, "mix-2").header == grown.header
+    assert (
+        open_plan(ten, "mix-2")
+        .take_packs([0, grown.packs.num_rows - 1])
+        .equals(grown.packs.take([0, grown.packs.num_rows - 1]))
+    )
     assert load_plan(ten, "mix").plan_hash == parent.plan_hash
 
 

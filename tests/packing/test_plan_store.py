@@ -16,6 +16,7 @@ from packing.errors import PlanError
 from packing.make_plan import make_plan
 from packing.plan import Plan
 from packing.plan_store import find_plan, list_plans, load_plan, load_plan_header, save_plan
+from packing.stored_plan import StoredPlan, open_plan
 from packing.window_spans import WindowSpans
 
 
@@ -126,7 +127,7 @@ def test_plan_of_another_layout_version(ten: Lake, plan: Plan) -> None:
         load_plan(ten, "mix")
 
 
-@pytest.mark.parametrize("stop_before", ["packs", "episodes", "texts", "tag", "row"])
+@pytest.mark.parametrize("stop_before", ["packs", "episodes", "texts", "digests", "tag", "row"])
 def test_a_save_killed_half_way_is_invisible_and_completed_by_the_next(
     ten: Lake, plan: Plan, stop_before: str
 ) -> None:
@@ -160,6 +161,7 @@ plan_store.save_plan(lake, plan, "mix")
         load_plan(ten, plan.plan_hash)
     save_plan(ten, plan, "mix")
     assert load_plan(ten, "mix").header == plan.header
+    assert isinstance(open_plan(ten, "mix"), StoredPlan)
 
 
 def test_a_tag_of_a_killed_save_moves_to_the_versions_of_this_one(ten: Lake, plan: Plan) -> None:

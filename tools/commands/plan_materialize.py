@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lake import Lake
     from loader.materialized_report import MaterializedReport
     from loader.materialized_settings import MaterializedSettings
-    from packing.plan import Plan
+    from packing.stored_plan import AnyPlan
 
 _SIZE = re.compile(r"(\d+)x(\d+)")
 
@@ -57,7 +57,7 @@ def materialize(
     """
     from lake import open_lake
     from loader.materialized_settings import MaterializedSettings
-    from packing.plan_store import load_plan
+    from packing.stored_plan import open_plan
 
     settings = MaterializedSettings(
         codec=codec, image_size=_image_size(image_size), quality=quality
@@ -66,7 +66,7 @@ def materialize(
     if remove:
         _remove(opened, plan, settings, as_json=as_json)
         return
-    report = write_packs(opened, load_plan(opened, plan), settings, workers)
+    report = write_packs(opened, open_plan(opened, plan), settings, workers)
     if as_json:
         typer.echo(json.dumps(report_document(report)))
     else:
@@ -74,7 +74,7 @@ def materialize(
 
 
 def write_packs(
-    lake: "Lake", plan: "Plan", settings: "MaterializedSettings", workers: int
+    lake: "Lake", plan: "AnyPlan", settings: "MaterializedSettings", workers: int
 ) -> "MaterializedReport":
     """Materialise under a progress bar."""
     from rich.console import Console

@@ -113,10 +113,10 @@ def train(
 def _run(
     opened: "Lake", plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
 ) -> "TrainResult":
-    from packing.plan_store import load_plan
+    from packing.stored_plan import open_plan
     from training.loop import train as train_loop
 
-    loaded = load_plan(opened, plan)
+    loaded = open_plan(opened, plan)
     if loaded.header.span_maker["kind"] != "window":
         stderr.print(
             "this plan's spans are whole trajectories: their actions see later observations, so"

@@ -1,0 +1,211 @@
+"""A saved plan whose tables stay where they lie: a part is read when it is asked for, and checked.
+
+A plan of ten million spans takes half a gigabyte in memory. A loader eats it from front to back, so
+that two chunks of its packs are enough at any time; of the episodes and texts it wants all.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import lance
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lake.errors import LakeError
+from lake.store import Lake, open_lake
+from packing.errors import PlanError
+from packing.plan import TABLE_SCHEMAS, Plan
+from packing.plan_digests import DIGESTS_SCHEMA, ChunkDigests, match_header
+from packing.plan_hash import table_digest
+from packing.plan_header import PlanHeader
+from packing.plan_store import find_plan, load_plan, plan_location, read_header_json
+
+_CHUNKS_HELD: Final = 2  # packs of one look-ahead may lie on both sides of a boundary
+_CACHE_BYTES: Final = 4 << 20  # where pages of the tables lie; Lance's own default is 1 GiB
+
+
+class StoredPlan:
+    """A saved plan, with what a loader asks of a `Plan`; safe to share between threads.
+
+    Nothing of the tables is read before it is asked for. Like a `Lake`, it is not inherited
+    through fork; it may be pickled.
+
+    Attributes:
+        header: everything but the tables.
+        digests: the plan's table `digests`.
+
+    Args:
+        lake: that holds the plan.
+        header: as saved.
+        digests: see `packing.plan_digests`.
+
+    Raises:
+        PlanError: the digests are of another plan.
+    """
+
+    def __init__(self, lake: Lake, header: PlanHeader, digests: pa.Table) -> None:
+        self.header: Final = header
+        self.digests: Final = digests
+        self._lake = lake
+        try:
+            self._chunks = {
+                table: ChunkDigests.of(digests, table) for table in ("packs", "episodes", "texts")
+            }
+        except PlanError as error:
+            raise PlanError(f"plan {header.plan_hash}: {error}") from error
+        packs = header.num_steps * header.slots_per_step
+        if self._chunks["packs"].num_rows != packs:
+            raise PlanError(
+                f"plan {header.plan_hash}: it has {packs} packs, but its digests are of"
+                f" {self._chunks['packs'].num_rows}"
+            )
+        self._lock = threading.RLock()
+        self._datasets: dict[str, lance.LanceDataset] = {}
+        self._whole: dict[str, pa.Table] = {}
+        self._held: OrderedDict[int, pa.Table] = OrderedDict()
+
+    @property
+    def plan_hash(self) -> str:
+        """Hash of the plan's content."""
+        return self.header.plan_hash
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the whole plan."""
+        return self.header.num_steps
+
+    @property
+    def episodes(self) -> pa.Table:
+        """The whole table `episodes`, read once.
+
+        Raises:
+            PlanError: it cannot be read, or is not what was saved.
+        """
+        return self._table("episodes")
+
+    @property
+    def texts(self) -> pa.Table:
+        """The whole table `texts`, read once.
+
+        Raises:
+            PlanError: it cannot be read, or is not what was saved.
+        """
+        return self._table("texts")
+
+    def take_packs(self, rows: Sequence[int]) -> pa.Table:
+        """Some rows of `packs`, in their order; near ones are read together.
+
+        Raises:
+            PlanError: they cannot be read, or are not what was saved.
+        """
+        wanted = np.asarray(rows, np.int64)
+        begins = self._chunks["packs"].first_row
+        chunk_of = np.searchsorted(begins, wanted, side="right") - 1
+        chunks, which = np.unique(chunk_of, return_inverse=True)
+        tables = [self._packs(int(number)) for number in chunks]
+        lengths = np.array([table.num_rows for table in tables], np.int64)
+        moved = np.cumsum(lengths) - lengths - begins[chunks]  # from the plan's rows to theirs
+        together = pa.concat_tables(tables) if tables else TABLE_SCHEMAS["packs"].empty_table()
+        return together.take(pa.array(wanted + moved[which], pa.int64())).combine_chunks()
+
+    def _packs(self, number: int) -> pa.Table:
+        with self._lock:
+            if number not in self._held:
+                first, stop = self._chunks["packs"].first_row[number : number + 2].tolist()
+                self._held[number] = self._read("packs", first, stop)
+                while len(self._held) > _CHUNKS_HELD:
+                    self._held.popitem(last=False)
+            self._held.move_to_end(number)
+            return self._held[number]
+
+    def _table(self, table: str) -> pa.Table:
+        with self._lock:
+            if table not in self._whole:
+                self._whole[table] = self._read(table, 0, self._chunks[table].num_rows)
+            return self._whole[table]
+
+    def _read(self, table: str, first: int, stop: int) -> pa.Table:
+        """Rows of a table, whole chunks of it."""
+        try:
+            with self._lake.errors_named("read its rows"):
+                found = (
+                    self._dataset(table)
+                    .to_table(offset=first, limit=stop - first)
+                    .cast(TABLE_SCHEMAS[table])
+                    .combine_chunks()
+                )
+        except LakeError as error:
+            raise PlanError(f"{self._where(table, first, stop)} cannot be read: {error}") from error
+        known = self._chunks[table]
+        begin = int(np.searchsorted(known.first_row, first))
+        bounds: NDArray[np.int64] = known.first_row[begin:]
+        for at, until, sha256 in zip(bounds, bounds[1:], known.sha256[begin:], strict=False):
+            if at >= stop:
+                break
+            part = found.slice(at - first, until - at)
+            if part.num_rows != until - at or table_digest(part) != sha256:
+                raise PlanError(
+                    f"{self._where(table, int(at), int(until))} are not what was saved: they were"
+                    " damaged or changed; restore"
+                    f" {plan_location(self.plan_hash)}/{table}.lance from a copy, or make another"
+                    " plan (of another seed, say)"
+                )
+        return found
+
+    def _where(self, table: str, first: int, stop: int) -> str:
+        return f"{self._lake.uri}: plan {self.plan_hash}: table {table}, rows {first} to {stop - 1}"
+
+    def _dataset(self, table: str) -> lance.LanceDataset:
+        if table not in self._datasets:
+            self._datasets[table] = _open(self._lake, self.plan_hash, table)
+        return self._datasets[table]
+
+    def __getstate__(self) -> dict[str, Any]:
+        options = dict(self._lake.storage_options)
+        lake = (self._lake.uri, options)
+        return {"lake": lake, "header": self.header, "digests": self.digests}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        uri, options = state["lake"]
+        lake = open_lake(uri, storage_options=options)
+        self.__init__(lake, state["header"], state["digests"])  # type: ignore[misc] # as if made anew
+
+
+AnyPlan = Plan | StoredPlan
+
+
+def open_plan(lake: Lake, name_or_hash: str) -> AnyPlan:
+    """A saved plan for streaming: left in the lake, or in memory where it was saved before digests.
+
+    Raises:
+        PlanError: unknown or ambiguous, of another layout version, or damaged.
+        LakeError: the lake cannot be read.
+    """
+    entry = find_plan(lake, name_or_hash)
+    header_json = read_header_json(lake, entry)
+    header = PlanHeader.from_json(header_json)
+    try:
+        with lake.errors_named("read its digests"):
+            digests = _open(lake, entry.plan_hash, "digests").to_table().cast(DIGESTS_SCHEMA)
+    except LakeError as error:
+        if "was not found" not in str(error):
+            raise PlanError(f"plan {entry.name}: {error}") from error
+        return load_plan(lake, entry.plan_hash)
+    if header.plan_hash != entry.plan_hash or not match_header(digests, header_json):
+        raise PlanError(
+            f"plan {entry.name}: its header, or its table digests, is not what was saved: it was"
+            f" damaged or changed; `headrace plan verify` tells whether its tables are whole"
+        )
+    return StoredPlan(lake, header, digests)
+
+
+def _open(lake: Lake, plan_hash: str, table: str) -> lance.LanceDataset:
+    return lance.dataset(
+        f"{lake.uri}/{plan_location(plan_hash)}/{table}.lance",
+        storage_options=dict(lake.storage_options),
+        metadata_cache_size_bytes=_CACHE_BYTES,
+        index_cache_size_bytes=_CACHE_BYTES,
+    )
