@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loader.batch import Modality, PackedBatch
+    from loader.device import on_device
     from loader.errors import BatchError, LoaderError, LoaderStateError, WorkerDiedError
     from loader.metrics import LoaderMetrics
     from loader.pack_loader import PackLoader
@@ -24,6 +25,7 @@ __all__ = [
     "PackLoader",
     "PackedBatch",
     "WorkerDiedError",
+    "on_device",
 ]
 
 _HOMES = {
@@ -36,6 +38,7 @@ _HOMES = {
     "PackLoader": "pack_loader",
     "PackedBatch": "batch",
     "WorkerDiedError": "errors",
+    "on_device": "device",
 }
 
 

@@ -64,6 +64,11 @@ class Cursor:
         """Packs (micro-batches) that every rank hands out per step."""
         return -(-self.slots_per_step // self.world_size)
 
+    @property
+    def last_slot(self) -> int:
+        """Slot of this rank's last pack of every step."""
+        return self.rank + (self.packs_per_step - 1) * self.world_size
+
     def place(self, position: int) -> Place:
         """The pack at a position."""
         step, micro = divmod(position, self.packs_per_step)

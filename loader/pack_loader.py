@@ -3,10 +3,13 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from catalog.selection import Selection
 from lake.store import Lake, open_lake
@@ -34,6 +37,7 @@ from packing.window_spans import WindowSpans
 
 Process = Literal["child", "inline"]
 Framework = Literal["torch", "numpy"]
+BatchesOf = Callable[[Iterator[Received]], Iterator[PackedBatch[Any]]]
 
 _SMALLEST_BUFFER: Final = 1 << 20
 _COPY: Final = "copy"  # the set that holds the recorded packets
@@ -231,9 +235,17 @@ class PackLoader:
         self._next_step = next_step
 
     def __iter__(self) -> Iterator[PackedBatch[Any]]:
+        return self.hand_out(self._wrapped)
+
+    def hand_out(self, batches_of: BatchesOf) -> Iterator[PackedBatch[Any]]:
+        """Iterate as `iter(self)` does, over what `batches_of` makes of the memory received.
+
+        It may take memory before its batch is asked for (as `loader.device.on_device` does): the
+        position follows the batches handed out.
+        """
         self.close()
         self.metrics = LoaderMetrics()
-        self._running = self._batches()
+        self._running = self._handed_out(batches_of)
         return self._running
 
     def close(self) -> None:
@@ -263,22 +275,25 @@ class PackLoader:
     ) -> None:
         self.close()
 
-    def _batches(self) -> Iterator[PackedBatch[Any]]:
+    def _handed_out(self, batches_of: BatchesOf) -> Iterator[PackedBatch[Any]]:
+        with contextlib.closing(self._counted()) as received:
+            for batch in batches_of(received):
+                if batch.slot == self._cursor.last_slot:
+                    self._next_step = batch.step + 1
+                yield batch
+                del batch
+
+    def _counted(self) -> Generator[Received]:
         metrics = self.metrics
         begin = time.perf_counter()
         with contextlib.ExitStack() as stack:
             for received in self._received(stack, metrics):
-                place = self._cursor.place(received.position)
-                batch = self._wrap(received)
                 metrics.packs += 1
                 metrics.spans += received.spans
                 metrics.steps += received.steps
-                del received  # its memory is the consumer's alone from here on
                 metrics.elapsed_s = time.perf_counter() - begin
-                if place.last_of_step:
-                    self._next_step = place.step + 1
-                yield batch
-                del batch
+                yield received
+                del received  # its memory is the consumer's alone
 
     def _received(self, stack: contextlib.ExitStack, metrics: LoaderMetrics) -> Iterator[Received]:
         """Batches in the order of positions, from one process or several."""
@@ -331,13 +346,18 @@ class PackLoader:
             storage=self._storage,
         )
 
-    def _wrap(self, received: Received) -> PackedBatch[Any]:
-        if self.framework == "numpy":
-            return read_batch(received.memory)
-        # Torch is imported where tensors are made, so that the package loads without it.
-        from loader.torch_face import torch_batch  # noqa: PLC0415
+    def _wrapped(self, received: Iterator[Received]) -> Iterator[PackedBatch[Any]]:
+        wrap: Callable[[NDArray[np.uint8]], PackedBatch[Any]] = read_batch
+        if self.framework == "torch":
+            # Torch is imported where tensors are made, so that the package loads without it.
+            from loader.torch_face import torch_batch  # noqa: PLC0415
 
-        return torch_batch(received.memory)
+            wrap = torch_batch
+        for each in received:
+            batch = wrap(each.memory)
+            del each  # its memory is the batch's alone from here on
+            yield batch
+            del batch
 
 
 def _is_size(value: object) -> bool:

@@ -1,7 +1,4 @@
-"""The consumer's face towards torch: tensors that share the batch's memory, and a dataset.
-
-The only module of the package that imports torch.
-"""
+"""The consumer's face towards torch: tensors that share the batch's memory, and a dataset."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,7 +23,10 @@ if TYPE_CHECKING:
     from loader.pack_loader import PackLoader
 
 
-def torch_batch(memory: NDArray[np.uint8]) -> PackedBatch[torch.Tensor]:
+Batch = PackedBatch[torch.Tensor]
+
+
+def torch_batch(memory: NDArray[np.uint8]) -> Batch:
     """The batch in a buffer as tensors that keep the buffer alive; nothing is copied.
 
     Raises:
@@ -46,7 +46,25 @@ def _tensor(memory: NDArray[np.uint8], place: ArrayPlace) -> torch.Tensor:
     )
 
 
-class PackDataset(IterableDataset[PackedBatch[torch.Tensor]]):
+def torch_views(frame: Frame, buffer: torch.Tensor) -> Batch:
+    """The batch in a uint8 tensor of any device, as views that share its storage.
+
+    Args:
+        frame: the layout of what the buffer holds.
+        buffer: uint8 [at least frame.nbytes].
+    """
+    return batch_of(
+        frame,
+        {
+            place.name: buffer[place.offset : place.offset + place.nbytes]
+            .view(getattr(torch, place.dtype))
+            .reshape(place.shape)
+            for place in frame.places
+        },
+    )
+
+
+class PackDataset(IterableDataset[Batch]):
     """A `PackLoader` as a torch dataset, for trainers that want a DataLoader.
 
     Use it with `DataLoader(dataset, batch_size=None)`: every item is a whole batch. It follows the
@@ -65,7 +83,7 @@ class PackDataset(IterableDataset[PackedBatch[torch.Tensor]]):
             raise LoaderError("PackDataset needs PackLoader(..., framework='torch')")
         self._loader = loader
 
-    def __iter__(self) -> Iterator[PackedBatch[torch.Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         info = get_worker_info()
         if info is not None and info.num_workers > 1:
             raise LoaderError(
