@@ -28,7 +28,12 @@ class FrameDecoder:
         self._idle: OrderedDict[_Key, VideoCodecContext] = OrderedDict()
 
     def decode(
-        self, index: VideoIndex, run: DecodeRun, data: bytes | memoryview
+        self,
+        index: VideoIndex,
+        run: DecodeRun,
+        data: bytes | memoryview,
+        *,
+        verified: bool = False,
     ) -> Iterator[tuple[int, VideoFrame]]:
         """The wanted frames of a run with their display ordinals, in ascending order.
 
@@ -39,6 +44,7 @@ class FrameDecoder:
             index: the camera.
             run: as `decode_runs` made it for this index.
             data: exactly the bytes of packets [run.first_packet, run.stop_packet).
+            verified: the caller has checked these bytes against the index.
 
         Raises:
             CorruptDataError: `data` does not match the checksums or lengths of the index.
@@ -51,7 +57,8 @@ class FrameDecoder:
                 f"video packets {run.first_packet}..{run.stop_packet - 1} have {sum(sizes)} bytes,"
                 f" got {len(view)}"
             )
-        verify_packets(index, run.first_packet, view, run.stop_packet)
+        if not verified:
+            verify_packets(index, run.first_packet, view, run.stop_packet)
         return self._frames(index, run, sizes, view)
 
     def _frames(

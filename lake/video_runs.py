@@ -143,6 +143,35 @@ def verify_packets(
         raise CorruptDataError(f"{len(view) - at} bytes after the last video packet")
 
 
+def damaged_packets(index: VideoIndex, run: DecodeRun, data: bytes | memoryview) -> list[int]:
+    """Numbers of the packets of a run, ascending, that do not match their checksums.
+
+    Args:
+        index: the camera.
+        run: as `decode_runs` made it for this index.
+        data: the bytes of packets [run.first_packet, run.stop_packet).
+
+    Raises:
+        CorruptDataError: `data` is longer or shorter than these packets.
+    """
+    packets = slice(run.first_packet, run.stop_packet)
+    ends = np.cumsum(index.packet_size[packets], dtype=np.int64).tolist()
+    view = memoryview(data)
+    if ends[-1] != len(view):
+        raise CorruptDataError(
+            f"video packets {run.first_packet}..{run.stop_packet - 1} have {ends[-1]} bytes,"
+            f" got {len(view)}"
+        )
+    checksums = index.packet_checksum[packets].tolist()
+    digest = xxhash.xxh3_64_intdigest
+    parts = zip(pairwise([0, *ends]), checksums, strict=True)
+    return [
+        run.first_packet + number
+        for number, ((start, stop), checksum) in enumerate(parts)
+        if digest(view[start:stop]) != checksum
+    ]
+
+
 def _run(first: int, stop: int, frames: list[int]) -> DecodeRun:
     ascending = np.sort(np.asarray(frames, np.int32))
     return DecodeRun(first_packet=first, stop_packet=stop, frames=ascending)

@@ -114,6 +114,18 @@ def test_damage_is_found_before_anything_is_decoded(
         assert fingerprint(picture) == truth[9]
 
 
+def test_what_the_caller_has_verified_is_not_checked_again(
+    cameras: dict[str, tuple[CameraVideo, list[str]]],
+) -> None:
+    video, truth = cameras["h264.mp4"]
+    run, data = _run(video, [3, 4])
+    unknown = dataclasses.replace(video.index, packet_checksum=np.zeros(40, np.uint64))
+    found = FrameDecoder().decode(unknown, run, data, verified=True)
+    assert [fingerprint(picture) for _, picture in found] == truth[3:5]
+    with pytest.raises(CorruptDataError, match="bytes, got"):
+        FrameDecoder().decode(unknown, run, data[:-1], verified=True)
+
+
 def test_a_decoder_that_refuses_leaves_the_next_run_alone(
     cameras: dict[str, tuple[CameraVideo, list[str]]],
 ) -> None:

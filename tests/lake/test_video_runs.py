@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lake.errors import CorruptDataError, VideoError
 from lake.video_index import VideoIndex
-from lake.video_runs import DecodeRun, decode_runs, verify_packets
+from lake.video_runs import DecodeRun, damaged_packets, decode_runs, verify_packets
 from tests.lake.video_clips import steps
 
 
@@ -152,3 +152,19 @@ def test_verify_refuses_another_length(change: bytes) -> None:
 def test_an_index_without_its_key_is_refused() -> None:
     with pytest.raises(Exception, match="first packet must be a key frame"):
         dataclasses.replace(_OPEN, packet_key=np.zeros(12, np.bool_))
+
+
+@given(st.integers(0, 11), st.data())
+def test_all_damaged_packets_of_a_run_are_named(first: int, data: st.DataObject) -> None:
+    stop = data.draw(st.integers(first + 1, 12))
+    damaged = data.draw(st.sets(st.integers(first, stop - 1)))
+    offsets = _OPEN.packet_offsets()
+    payload = bytearray(_payload(_OPEN))
+    for packet in damaged:
+        payload[data.draw(st.integers(offsets[packet], offsets[packet + 1] - 1))] ^= 1
+    run = DecodeRun(first_packet=first, stop_packet=stop, frames=steps(1))
+    part = bytes(payload[offsets[first] : offsets[stop]])
+    assert damaged_packets(_OPEN, run, part) == sorted(damaged)
+    for wrong in (part + b"x", part[:-1]):
+        with pytest.raises(CorruptDataError, match="bytes, got"):
+            damaged_packets(_OPEN, run, wrong)
