@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from catalog.selection import Selection
 from lake.store import Lake, open_lake
+from loader.bad_spans import BadSpan, BadSpans
 from loader.batch import ImageFormat, PackedBatch
 from loader.child import DecodeProcess
 from loader.cursor import Cursor
@@ -26,14 +26,14 @@ from loader.plan_wire import plan_to_memfd
 from loader.received import Received
 from loader.storage.settings import StorageSettings
 from loader.wire import read_batch
-from packing.known_layouts import find_layout
 from packing.layout import TokenLayout
-from packing.make_plan import make_plan
-from packing.mixture import Mixture
-from packing.spans import SpanMaker
 from packing.stored_plan import AnyPlan, open_plan
-from packing.tokenizer import Tokenizer
-from packing.window_spans import WindowSpans
+
+if TYPE_CHECKING:
+    from catalog.selection import Selection
+    from packing.mixture import Mixture
+    from packing.spans import SpanMaker
+    from packing.tokenizer import Tokenizer
 
 Process = Literal["child", "inline"]
 Framework = Literal["torch", "numpy"]
@@ -72,6 +72,9 @@ class PackLoader:
             True for the recorded packets (the same batches, bit for bit), or the name of a set,
             whose pictures may have been scaled and encoded again; see `source`.
         storage: time-outs, request budget and the node's cache.
+        max_bad_share: the most spans damaged in the lake (`bad_spans`) that are handed out as
+            padding, as a share of this rank's spans in the plan; one more is a `BadDataError`. In a
+            plan of fewer than 10,000 spans per rank the default allows none.
 
     Raises:
         LoaderError: an argument is not usable with this plan; or there are no such materialised
@@ -95,6 +98,7 @@ class PackLoader:
         framework: Framework = "torch",
         materialized: bool | str = False,
         storage: StorageSettings | None = None,
+        max_bad_share: float = 1e-4,
     ) -> None:
         _check(process, ("child", "inline"), "process")
         _check(image_format, ("rgb", "yuv"), "image_format")
@@ -107,6 +111,8 @@ class PackLoader:
             raise LoaderError(f"buffer_bytes={buffer_bytes}: at least {_SMALLEST_BUFFER} is needed")
         if image_size is not None and not _is_size(image_size):
             raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
+        if not 0 <= max_bad_share <= 1:
+            raise LoaderError(f"max_bad_share={max_bad_share}: a share from 0 to 1")
         self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
         self._plan = open_plan(self._lake, plan) if isinstance(plan, str) else plan
         self._cursor = Cursor(
@@ -130,24 +136,26 @@ class PackLoader:
         self._buffer_bytes = buffer_bytes
         self._image_size = image_size
         self._image_format = image_format
+        self._max_bad_share = max_bad_share
         self._next_step = 0
         self._pid = os.getpid()
         self._running: Iterator[PackedBatch[Any]] | None = None
         self.framework: Final = framework
         self.metrics = LoaderMetrics()
+        self._bad = BadSpans(self._plan, self._cursor, self._max_bad_share, self.metrics)
 
     @classmethod
     def from_episodes(
         cls,
         lake: Lake | str | Path,
-        episodes: Selection | Sequence[str] | str | None = None,
+        episodes: "Selection | Sequence[str] | str | None" = None,
         *,
         budget_tokens: int,
-        spans: SpanMaker | None = None,
+        spans: "SpanMaker | None" = None,
         layout: TokenLayout | str | None = None,
-        tokenizer: Tokenizer | str | Path | None = None,
+        tokenizer: "Tokenizer | str | Path | None" = None,
         slots_per_step: int | None = None,
-        mixture: Mixture | None = None,
+        mixture: "Mixture | None" = None,
         epochs: int = 1,
         seed: int = 0,
         rank: int = 0,
@@ -175,6 +183,11 @@ class PackLoader:
         Raises:
             PackingError: the plan cannot be made.
         """
+        # Imported where plans are made: who streams a saved plan needs no DuckDB.
+        from packing.known_layouts import find_layout  # noqa: PLC0415
+        from packing.make_plan import make_plan  # noqa: PLC0415
+        from packing.window_spans import WindowSpans  # noqa: PLC0415
+
         opened = lake if isinstance(lake, Lake) else open_lake(lake)
         chosen = find_layout(layout) if isinstance(layout, str) else layout or TokenLayout()
         plan = make_plan(
@@ -220,6 +233,11 @@ class PackLoader:
         """The first step that has not been handed out wholly."""
         return self._next_step
 
+    @property
+    def bad_spans(self) -> list[BadSpan]:
+        """The spans of this iteration that were handed out as padding: damaged in the lake."""
+        return list(self._bad.handed_out)
+
     def state_dict(self) -> dict[str, Any]:
         """The position: `plan_hash`, `next_step`, `layout_version`; alike on all ranks."""
         return self._cursor.state(self._next_step)
@@ -245,6 +263,7 @@ class PackLoader:
         """
         self.close()
         self.metrics = LoaderMetrics()
+        self._bad = BadSpans(self._plan, self._cursor, self._max_bad_share, self.metrics)
         self._running = self._handed_out(batches_of)
         return self._running
 
@@ -278,6 +297,7 @@ class PackLoader:
     def _handed_out(self, batches_of: BatchesOf) -> Iterator[PackedBatch[Any]]:
         with contextlib.closing(self._counted()) as received:
             for batch in batches_of(received):
+                self._bad.hand_out(batch.step, batch.slot)
                 if batch.slot == self._cursor.last_slot:
                     self._next_step = batch.step + 1
                 yield batch
@@ -288,6 +308,7 @@ class PackLoader:
         begin = time.perf_counter()
         with contextlib.ExitStack() as stack:
             for received in self._received(stack, metrics):
+                self._bad.receive(received.bad)
                 metrics.packs += 1
                 metrics.spans += received.spans
                 metrics.steps += received.steps

@@ -243,14 +243,6 @@ def test_a_package_of_the_user_that_hides_ours_is_named(tmp_path: Path) -> None:
     assert said.startswith(f"ImportError: {tmp_path}/lake/__init__.py hides Headrace's package")
 
 
-def test_neither_the_worker_nor_the_package_imports_torch() -> None:
-    code = "import loader.worker, loader.pack_loader, sys; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=_REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-
-
 def test_importing_the_package_imports_nothing_of_it() -> None:
     code = "import loader, sys; print([m for m in sys.modules if m in ('numpy', 'lance', 'av')])"
     done = subprocess.run(
