@@ -17,3 +17,11 @@ class BatchError(LoaderError):
 
 class WorkerDiedError(LoaderError):
     """The decode process ended without saying why (killed, out of memory, crashed in C code)."""
+
+
+class BadDataError(LoaderError):
+    """More spans are damaged in the lake than `max_bad_share` allows to go on without."""
+
+
+class StorageTimeoutError(LoaderError):
+    """A store failed until the deadline; starting again goes on from the last saved position."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loader.bad_spans import BadSpan
+
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
@@ -14,9 +16,11 @@ class Received:
         position: which pack of the rank.
         memory: uint8 [capacity]; the buffer is used again once nothing refers to this array.
         spans, steps: spans and observed steps in it.
+        bad: its bad spans.
     """
 
     position: int
     memory: NDArray[np.uint8]
     spans: int
     steps: int
+    bad: tuple[BadSpan, ...] = ()

@@ -4,8 +4,8 @@ The layout is fixed before the arrays are filled, so that pictures are decoded s
 buffer that crosses to the consumer. Nothing in it is executable (no pickle).
 
 Layout: `HRPB`, a version byte, 3 zero bytes, the length of the JSON header as uint64 (little
-endian), the header, then the arrays. The header holds the scalars of the batch and, for each
-array, name, dtype, shape and byte offset from the start of the buffer.
+endian), the header, then the arrays. The header holds the scalars of the batch, for each array
+name, dtype, shape and byte offset from the start of the buffer, and the batch's bad spans.
 """
 
 import functools
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from loader.bad_spans import BadSpan
 from loader.batch import ARRAY_FIELDS, SCALAR_FIELDS, NumpyBatch, PackedBatch
 from loader.errors import BatchError
 
@@ -40,16 +41,20 @@ class ArrayPlace(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The layout of one batch in a buffer of at least `nbytes` bytes."""
+    """The layout of one batch in a buffer of at least `nbytes` bytes, with what is no array."""
 
     scalars: Mapping[str, Any]
+    bad_spans: tuple[BadSpan, ...]
     places: tuple[ArrayPlace, ...]
     header: bytes
     nbytes: int
 
     @classmethod
     def plan(
-        cls, scalars: Mapping[str, Any], arrays: Mapping[str, tuple[str, tuple[int, ...]]]
+        cls,
+        scalars: Mapping[str, Any],
+        arrays: Mapping[str, tuple[str, tuple[int, ...]]],
+        bad_spans: Sequence[BadSpan] = (),
     ) -> Self:
         """Lay out arrays given as name -> (dtype, shape), in the given order."""
         # Offsets depend on the length of the header, which holds the offsets: count them from the
@@ -58,13 +63,15 @@ class Frame:
         for name, (dtype, shape) in arrays.items():
             entries.append((name, dtype, shape, relative))
             relative = _aligned(relative + _nbytes(dtype, shape))
+        bad = [span.to_dict() for span in bad_spans]
         text = json.dumps(
-            {"scalars": dict(scalars), "arrays": entries}, separators=(",", ":")
+            {"scalars": dict(scalars), "arrays": entries, "bad_spans": bad}, separators=(",", ":")
         ).encode()
         header = _PREFIX.pack(_MAGIC, _VERSION, len(text)) + text
         start = _aligned(len(header))
         return cls(
             scalars=scalars,
+            bad_spans=tuple(bad_spans),
             places=_places(entries, start),
             header=header,
             nbytes=start + relative,
@@ -98,13 +105,16 @@ class Frame:
             content: dict[str, Any] = json.loads(header[_PREFIX.size :])
             places = _places(content["arrays"], _aligned(len(header)))
             scalars: dict[str, Any] = content["scalars"]
+            bad_spans = tuple(BadSpan.from_dict(span) for span in content["bad_spans"])
         except (ValueError, KeyError, TypeError) as error:
             raise BatchError(f"a batch's header cannot be parsed ({error})") from error
         stop = max((place.offset + place.nbytes for place in places), default=len(header))
         nbytes = _aligned(stop)
         if stop > len(buffer) or any(min(place.shape) < 0 for place in places):
             raise BatchError(f"a batch of {nbytes} bytes was cut to {len(buffer)}")
-        return cls(scalars=scalars, places=places, header=header, nbytes=nbytes)
+        return cls(
+            scalars=scalars, bad_spans=bad_spans, places=places, header=header, nbytes=nbytes
+        )
 
 
 def read_batch(buffer: NDArray[np.uint8]) -> NumpyBatch:
