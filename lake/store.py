@@ -118,6 +118,12 @@ class Lake:
         """The same lake pinned to versions (as from `versions()`); the caches are shared."""
         return type(self)(self.uri, self.storage_options, versions, self._session)
 
+    def with_default_options(self, defaults: Mapping[str, str]) -> Self:
+        """The same lake with storage options for those that it does not have."""
+        return type(self)(
+            self.uri, {**defaults, **self.storage_options}, self.pinned, self._session
+        )
+
     def refresh(self) -> None:
         """See newer versions from now on; does nothing to a pinned lake."""
         if self.pinned is None:

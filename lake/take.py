@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from lake.errors import EpisodeNotFoundError, LakeError
 from lake.store import Lake
+from lake.transient import is_transient
 
 
 def take_rows(lake: Lake, addresses: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -31,13 +32,19 @@ def take_rows(lake: Lake, addresses: Sequence[int], columns: Sequence[str]) -> p
 
 def missing_address(lake: Lake, addresses: Sequence[int], error: LakeError | None) -> LakeError:
     """The error to raise after a read by address failed: names the missing row if that is why."""
+    if error is not None and is_transient(lake.uri, error):
+        return error
     dataset = lake.dataset("trajectories")
     rows_of = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     for address in dict.fromkeys(addresses):
         fragment = rows_of.get(address >> 32)
         exists = fragment is not None and (address & 0xFFFFFFFF) < fragment.physical_rows
-        if exists and dataset._take_rows([address], columns=["episode_id"]).num_rows:  # noqa: SLF001
-            continue
+        try:
+            with lake.errors_named("look for a row"):
+                if exists and dataset._take_rows([address], columns=["episode_id"]).num_rows:  # noqa: SLF001
+                    continue
+        except LakeError as failed:
+            return error or failed
         return EpisodeNotFoundError(
             f"{lake.uri}: no row at address {address} in version {dataset.version}: it was deleted"
             " or belongs to another lake; plan again, or open the version the plan pins"

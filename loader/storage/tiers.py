@@ -1,6 +1,11 @@
-"""The tiers through which the stream reads episodes: the node's cache, then the lake itself."""
+"""The tiers through which the stream reads: the node's cache, then the lake itself."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
 
 import pyarrow as pa
 
@@ -8,18 +13,25 @@ from lake.read_video import ByteRange, read_ranges
 from lake.store import Lake
 from lake.take import take_rows
 from loader.metrics import LoaderMetrics
+from loader.storage.cached_blocks import Blob, blob_of, read_blocks
+from loader.storage.cached_rows import RowNames, read_rows
+from loader.storage.node_cache import NodeCache
+from loader.storage.origin import Origin, bounded
 from loader.storage.settings import StorageSettings
 
+_BLOB_COLUMNS: Final = ("cameras", "camera_bytes")
+_KEPT_BLOBS: Final = 1 << 14
 
-class Tiers:
+
+class Tiers(AbstractContextManager["Tiers"]):
     """Rows and byte ranges of a lake's episodes; safe to call from several threads.
 
     Attributes:
-        lake: the lake that is read.
+        lake: the lake that is read, with time-outs for its requests.
 
     Args:
         lake: pinned to the versions that are read.
-        key_of: row address -> SHA-256 of the episode there, by which caches know it.
+        key_of: row address -> SHA-256 of the content of the episode there.
         settings: see `StorageSettings`.
         metrics: where to count.
     """
@@ -31,10 +43,14 @@ class Tiers:
         settings: StorageSettings,
         metrics: LoaderMetrics,
     ) -> None:
-        self.lake = lake
+        self.lake = bounded(lake, settings)
         self._key_of = key_of
-        self._settings = settings
         self._metrics = metrics
+        self._origin = Origin(self.lake, settings, metrics)
+        self._cache = NodeCache.of(settings, metrics)
+        self._names = RowNames(lambda: self.lake.dataset("trajectories"))
+        self._lock = threading.Lock()
+        self._blobs: OrderedDict[int, Blob] = OrderedDict()
 
     def rows(
         self, addresses: Sequence[int], columns: Sequence[str], *, past_caches: bool = False
@@ -47,16 +63,91 @@ class Tiers:
             past_caches: read from the lake itself, and renew what the caches hold.
 
         Raises:
-            LakeError: as `take_rows`; a store that fails is asked again until the deadline.
+            LakeError: as `take_rows`.
+            StorageTimeoutError: the store failed until the deadline.
         """
-        del past_caches
-        return take_rows(self.lake, addresses, columns)
+        if self._cache is None or not addresses:
+            rows = self._take(addresses, columns)
+        else:
+            rows, counts = read_rows(
+                self._cache,
+                [self._names.of(address, columns) for address in addresses],
+                lambda numbers: self._take([addresses[number] for number in numbers], columns),
+                renew=past_caches,
+            )
+            counts.count_in(self._metrics)
+            if set(_BLOB_COLUMNS).issubset(columns):
+                self._learn(addresses, rows)
+        if past_caches:
+            self._metrics.add(reread_bytes=rows.nbytes)
+        return rows
 
     def ranges(self, ranges: Sequence[ByteRange], *, past_caches: bool = False) -> list[bytes]:
         """Bytes of many ranges of video, as `lake.read_video.read_ranges` gives them.
 
+        Args:
+            ranges: of any rows.
+            past_caches: read from the lake itself, and renew what the caches hold.
+
         Raises:
-            LakeError: as `read_ranges`; a store that fails is asked again until the deadline.
+            LakeError: as `read_ranges`.
+            StorageTimeoutError: the store failed until the deadline.
         """
-        del past_caches
-        return read_ranges(self.lake, ranges)
+        if not ranges:
+            return []
+        if past_caches:
+            self._metrics.add(reread_bytes=sum(wanted.length for wanted in ranges))
+        if self._cache is None:
+            return self._read(ranges)
+        blobs = self._blobs_of({wanted.address for wanted in ranges})
+        if any(wanted.offset + wanted.length > blobs[wanted.address].size for wanted in ranges):
+            return self._read(ranges)  # which says what is wrong
+        data, counts = read_blocks(self._cache, ranges, blobs, self._read, renew=past_caches)
+        counts.count_in(self._metrics)
+        return data
+
+    def close(self) -> None:
+        """Give up what is open, once no call is under way; repeated reads end with an error."""
+        self._origin.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _take(self, addresses: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        return self._origin.read(
+            lambda: f"rows of {len(addresses)} episodes",
+            lambda: take_rows(self.lake, addresses, columns),
+        )
+
+    def _read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        return self._origin.read(
+            lambda: f"{len(ranges)} ranges of video of {len({r.address for r in ranges})} episodes",
+            lambda: read_ranges(self.lake, ranges),
+        )
+
+    def _learn(self, addresses: Sequence[int], rows: pa.Table) -> dict[int, Blob]:
+        """Note what names the blobs of rows that were read."""
+        cameras, sizes = (rows[name].to_pylist() for name in _BLOB_COLUMNS)
+        found = {
+            address: blob_of(self._key_of(address), cameras[row], sizes[row])
+            for row, address in enumerate(addresses)
+        }
+        with self._lock:
+            self._blobs.update(found)
+            while len(self._blobs) > _KEPT_BLOBS:
+                self._blobs.popitem(last=False)
+        return found
+
+    def _blobs_of(self, addresses: set[int]) -> dict[int, Blob]:
+        with self._lock:
+            found = {address: self._blobs[address] for address in addresses & self._blobs.keys()}
+        if unknown := sorted(addresses - found.keys()):
+            found.update(self._learn(unknown, self.rows(unknown, _BLOB_COLUMNS)))
+        return found
