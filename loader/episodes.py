@@ -15,6 +15,7 @@ from lake.read import Signals, parse_signals, signal_columns
 from lake.read_video import INDEX_COLUMNS, EpisodeVideos, parse_video_indexes
 from lake.video_index import VideoIndex
 from lake.video_runs import RunTable
+from loader.bad_spans import Damage
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
@@ -23,6 +24,9 @@ from loader.storage.tiers import Tiers
 from packing.plan_header import PlanSpec
 
 _CONTENT: Final = "content_sha256"
+# What the index of a packet takes, its runs included, and what an episode takes besides.
+_PACKET_BYTES: Final = 64
+_EPISODE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +82,8 @@ class EpisodeData:
         cameras: camera index of the plan -> stream, ascending.
         shown: int32 [T, C], the frame of each of these cameras at each step, -1 for none.
         nbytes: memory held, roughly.
+        damage: of its row, where that cannot be read as it was written; then the signals are 0, and
+            cameras whose index is lost show a stand-in (see `loader.bad_rows`).
     """
 
     state: NDArray[np.float32]
@@ -85,13 +91,16 @@ class EpisodeData:
     cameras: Mapping[int, CameraStream]
     shown: NDArray[np.int32]
     nbytes: int
+    damage: Damage | None = None
 
 
 class EpisodeCache:
     """Episodes read for the plan, the least recently used ones dropped beyond `limit_bytes`.
 
-    Episodes that coming packs hold are not dropped: the caller stops looking ahead when they
-    alone exceed the limit (`full`).
+    A block of coming packs is asked for (`request`), what it lacks is read (`read`, in any thread),
+    and becomes its own (`add`); its packs hold their episodes from the request until they are let
+    go, so that these are not dropped. The caller stops asking where held ones alone exceed the
+    limit (`full`); of those still being read the plan tells the size.
     """
 
     def __init__(
@@ -102,7 +111,8 @@ class EpisodeCache:
         self._rows = rows
         self._limit = limit_bytes
         self._metrics = metrics
-        self._held: OrderedDict[int, EpisodeData] = OrderedDict()
+        # None while it is read. Those asked for last stand last.
+        self._known: OrderedDict[int, EpisodeData | None] = OrderedDict()
         self._bytes = 0
         self._holders: Counter[int] = Counter()  # episode -> coming packs that hold it
         self._holders_bytes = 0
@@ -111,72 +121,45 @@ class EpisodeCache:
         self._action_size = max((spec.action_size for spec in header.specs), default=0)
         self._features = sorted({f for spec in header.specs for f in (*spec.state, *spec.action)})
 
-    def load(self, episodes: Iterable[int]) -> dict[int, EpisodeData]:
-        """The given episodes of the plan; all that are not held are read in one go.
+    def request(self, packs: Iterable[PackRow]) -> list[int]:
+        """Hold the episodes of some packs; returns those that `read` and `add` have yet to bring.
+
+        What another request has asked for before is brought by that one, which is to be added
+        first.
+        """
+        missing = []
+        for pack in packs:
+            for episode in _episodes_of(pack):
+                if episode not in self._known:
+                    missing.append(episode)
+                self._known[episode] = self._known.pop(episode, None)
+                if not self._holders[episode]:
+                    self._holders_bytes += self._size(episode)
+                self._holders[episode] += 1
+        if missing:
+            self._metrics.counts["requests"] += 1
+        return missing
+
+    def read(self, episodes: Sequence[int]) -> dict[int, EpisodeData]:
+        """Read episodes of the plan in one go; changes nothing here, so that any thread may.
 
         Raises:
             EpisodeNotFoundError: an episode was deleted from the lake.
             CorruptDataError: stored values do not match their checksum.
             LoaderError: the lake holds another episode there than the plan was made of.
         """
-        wanted = list(dict.fromkeys(episodes))
-        missing = [episode for episode in wanted if episode not in self._held]
-        if missing:
-            self._read(missing)
-        found = {}
-        for episode in wanted:
-            self._held.move_to_end(episode)
-            found[episode] = self._held[episode]
-        # Packs leave in the order in which they came, so behind a held episode all are held.
-        while (
-            self._bytes > self._limit
-            and len(self._held) > len(wanted)
-            and next(iter(self._held)) not in self._holders
-        ):
-            _, dropped = self._held.popitem(last=False)
-            self._bytes -= dropped.nbytes
-        return found
-
-    def signals(self, row: PackRow, episodes: Mapping[int, EpisodeData]) -> PackSignals:
-        """The signals of a pack, of its loaded episodes."""
-        return pack_signals(
-            row,
-            episodes,
-            self._rows.plan.header.layout,
-            state_size=self._state_size,
-            action_size=self._action_size,
-        )
-
-    @property
-    def full(self) -> bool:
-        """Whether the episodes that coming packs hold exceed the limit."""
-        return self._holders_bytes > self._limit
-
-    def hold(self, episodes: Mapping[int, EpisodeData]) -> None:
-        """A coming pack has these episodes."""
-        for episode, data in episodes.items():
-            self._holders_bytes += 0 if episode in self._holders else data.nbytes
-            self._holders[episode] += 1
-
-    def let_go(self, episodes: Mapping[int, EpisodeData]) -> None:
-        """The pack that has held these episodes longest is done with them."""
-        for episode, data in episodes.items():
-            self._holders[episode] -= 1
-            if not self._holders[episode]:
-                del self._holders[episode]
-                self._holders_bytes -= data.nbytes
-
-    def _read(self, episodes: Sequence[int]) -> None:
+        if not episodes:
+            return {}
         addresses = [int(self._rows.address[episode]) for episode in episodes]
         columns = signal_columns(self._lake, self._features)
         try:
             table = self._tiers.rows(addresses, [*columns, *INDEX_COLUMNS, _CONTENT])
         except EpisodeNotFoundError as error:
             raise self._missing(episodes, error) from error
-        self._metrics.counts["requests"] += 1
         signals = parse_signals(self._lake, table, addresses, columns)
         videos = parse_video_indexes(table, addresses)
         hashes = table[_CONTENT].to_pylist()
+        found = {}
         for episode, values, video, content in zip(episodes, signals, videos, hashes, strict=True):
             planned = self._rows.episode_id[episode].as_py()
             if (
@@ -188,9 +171,61 @@ class EpisodeCache:
                     f" address (there is {values.episode_id}): the plan was made of another lake;"
                     " make a plan of this one"
                 )
-            data = self._data(episode, values, video)
-            self._held[episode] = data
+            found[episode] = self._data(episode, values, video)
+        return found
+
+    def add(self, read: Mapping[int, EpisodeData]) -> None:
+        """Take in what was read for the oldest request that is not answered yet."""
+        for episode, data in read.items():
+            self._holders_bytes += data.nbytes - self._size(episode)
+            self._known[episode] = data
             self._bytes += data.nbytes
+        # Packs leave in the order in which they came, so behind a held episode all are held.
+        while self._bytes > self._limit and next(iter(self._known)) not in self._holders:
+            _, dropped = self._known.popitem(last=False)
+            assert dropped is not None
+            self._bytes -= dropped.nbytes
+
+    def of(self, pack: PackRow) -> dict[int, EpisodeData]:
+        """The episodes of a pack that was asked for, all of them here."""
+        found = {}
+        for episode in _episodes_of(pack):
+            data = self._known[episode]
+            assert data is not None
+            found[episode] = data
+        return found
+
+    def let_go(self, pack: PackRow) -> None:
+        """The pack that was asked for first is done with its episodes."""
+        for episode in _episodes_of(pack):
+            self._holders[episode] -= 1
+            if not self._holders[episode]:
+                del self._holders[episode]
+                self._holders_bytes -= self._size(episode)
+
+    @property
+    def full(self) -> bool:
+        """Whether the episodes that coming packs hold exceed the limit."""
+        return self._holders_bytes > self._limit
+
+    def signals(self, row: PackRow, episodes: Mapping[int, EpisodeData]) -> PackSignals:
+        """The signals of a pack, of its episodes; any thread may ask."""
+        return pack_signals(
+            row,
+            episodes,
+            self._rows.plan.header.layout,
+            state_size=self._state_size,
+            action_size=self._action_size,
+        )
+
+    def _size(self, episode: int) -> int:
+        """Bytes of an episode, expected ones where it is not here."""
+        data = self._known[episode]
+        if data is not None:
+            return data.nbytes
+        cameras = len(self._rows.cameras(episode))
+        per_step = 4 * (self._state_size + self._action_size) + (4 + _PACKET_BYTES) * cameras
+        return int(self._rows.num_steps[episode]) * per_step + _EPISODE_BYTES
 
     def _missing(
         self, episodes: Sequence[int], error: EpisodeNotFoundError
@@ -238,8 +273,17 @@ class EpisodeCache:
             action=action,
             cameras=cameras,
             shown=shown,
-            nbytes=state.nbytes + action.nbytes + shown.nbytes + 64 * packets + 4096,
+            nbytes=state.nbytes
+            + action.nbytes
+            + shown.nbytes
+            + _PACKET_BYTES * packets
+            + _EPISODE_BYTES,
         )
+
+
+def _episodes_of(pack: PackRow) -> dict[int, None]:
+    """The episodes of a pack, each once, in the order of its spans."""
+    return dict.fromkeys(pack.episode.tolist())
 
 
 def _side_by_side(signals: Signals, features: Sequence[str], size: int) -> NDArray[np.float32]:

@@ -1,22 +1,30 @@
 """Reading ahead: which packs come next, and the bytes that a window of them needs.
 
-A call to storage costs about a millisecond whatever is in it, so signals and frame indexes are read
-for a block of packs at a time, and the packets of a whole window of packs in one call.
+Three kinds of reads run in threads while earlier packs are decoded: the plan's rows, the signals
+and frame indexes of a block of packs, and the packets of a window of packs. What to read is planned
+in the one thread that asks for packs, in their order, so that it follows from the plan alone.
+
+A call to storage costs about a millisecond whatever is in it, hence blocks and windows.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import count
 from typing import Final
 
 from lake.read_video import ByteRange
 from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
+from loader.bad_spans import Damage
 from loader.cursor import Cursor
 from loader.episodes import CameraStream, EpisodeCache, EpisodeData
 from loader.images import ImageTable, image_table
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
+from loader.read_ahead import ReadAhead
 from loader.reuse import PackPictures, Reuse
 from loader.signals import PackSignals
 from loader.storage.tiers import Tiers
@@ -24,6 +32,12 @@ from loader.storage.tiers import Tiers
 WINDOW_PACKS: Final = 8
 _MOST_LOOK_AHEAD_PACKS: Final = 256
 _MOST_LOOK_AHEAD_IMAGES: Final = 1 << 14
+# Under way at once: blocks of packs, and the share of the packets' bytes that one read may take, so
+# that several are.
+_MOST_BLOCKS: Final = 8
+_WINDOW_SHARE: Final = 4
+_MOST_WINDOWS: Final = 4
+_THREADS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +61,21 @@ class FetchedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedPack:
-    """A pack with its signals and all the bytes that it decodes."""
+    """A pack with its signals and all the bytes that it decodes.
+
+    Attributes:
+        row, images, signals, pictures, runs: what it holds.
+        bad: row of each bad span -> what is damaged.
+        lost: of the packets read for it, those that are damaged in the lake: camera and number.
+    """
 
     row: PackRow
     images: ImageTable
     signals: PackSignals
     pictures: PackPictures
     runs: tuple[FetchedRun, ...]
+    bad: Mapping[int, Damage] = field(default_factory=dict)
+    lost: tuple[tuple[CameraStream, int], ...] = ()
 
     def where(self, run: FetchedRun) -> str:
         """Names a span that shows pictures of a run, and their episode and camera."""
@@ -76,8 +98,21 @@ class FetchLimits:
     episode_bytes: int
 
 
+Inspect = Callable[[FetchedPack], FetchedPack]
+"""What is done with a pack in the thread that has read it, such as a check of its bytes."""
+
+
 class Fetcher:
-    """Yields the packs of some blocks of positions with their bytes."""
+    """Yields the packs of some blocks of positions with their bytes.
+
+    Args:
+        tiers: where to read.
+        rows: the plan's tables.
+        cursor: what positions mean.
+        limits: of what is read ahead.
+        metrics: where to count.
+        inspect: see `Inspect`; what it raises surfaces at the window of the pack.
+    """
 
     def __init__(
         self,
@@ -86,92 +121,236 @@ class Fetcher:
         cursor: Cursor,
         limits: FetchLimits,
         metrics: LoaderMetrics,
+        inspect: Inspect = lambda pack: pack,
     ) -> None:
         self._tiers = tiers
         self._rows = rows
         self._cursor = cursor
         self._limits = limits
         self._metrics = metrics
+        self._inspect = inspect
         self._cache = EpisodeCache(tiers, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
         self._reuse = Reuse(limits.kept_frame_bytes)
+        self._blocks = ReadAhead[list[PackRow]]("plan", 1)
+        self._loads = ReadAhead[_Block]("rows", _THREADS)
+        self._windows = ReadAhead[deque[FetchedPack]](
+            "video", _THREADS, limit_bytes=limits.packet_bytes
+        )
+        self._loaded = 0  # blocks
         self._coming: deque[ComingPack] = deque()
         self._coming_images = 0
+        self._planned: deque[list[_PlannedPack]] = deque()  # windows, not yet being read
+        self._open: deque[FetchedPack] = deque()  # the window that is handed out
+        self._failed: Exception | None = None
         # It grows from one window, so that the first batch does not wait for it.
         self._most_look_ahead = most_look_ahead(rows, cursor)
         self._look_ahead = 0
 
     def packs(self, blocks: Iterable[range]) -> Iterator[FetchedPack]:
-        """The packs at these positions, in order.
+        """The packs at these positions, in order; to be asked for once.
+
+        An error comes behind all packs of the windows before it.
 
         Raises:
-            LakeError, LoaderError: see `EpisodeCache.load`, `image_table`, `read_ranges`.
+            LakeError, LoaderError: see `EpisodeCache.read`, `image_table`, `Tiers.ranges`.
         """
         upcoming = iter(blocks)
-        while True:
-            with self._metrics.stage("plan"):
-                self._look(upcoming)
+        with closing(self._blocks), closing(self._loads), closing(self._windows):
+            while True:
+                self._read_ahead(upcoming)
+                if not self._open and not self._next_window():
+                    if self._failed is not None:
+                        raise self._failed
+                    return
+                yield self._open.popleft()
+
+    def _next_window(self) -> bool:
+        """Wait for the next window; False at the end."""
+        self._windows.release()
+        self._start_windows()
+        if not self._windows:
+            return False
+        with self._metrics.stage("fetch"):
+            self._open = self._windows.take()
+        return True
+
+    def _read_ahead(self, upcoming: Iterator[range]) -> None:
+        """Plan the next window, more while none is here, and start to read as bytes have room.
+
+        It waits for what a window needs to be planned only where there is no other.
+        """
+        for planned in count():
+            self._start_windows()
+            if self._planned or len(self._windows) >= _MOST_WINDOWS:
+                return
+            if planned and (self._open or self._windows.ready):
+                return
+            if not self._look(upcoming, wait=not (self._open or self._windows)):
+                return
             if not self._coming:
                 return
-            yield from self._window()
+            try:
+                with self._metrics.stage("plan"):
+                    self._plan_window()
+            except Exception as error:  # noqa: BLE001  # raised when it is its turn
+                self._coming.clear()
+                self._fail(error)
 
-    def _look(self, blocks: Iterator[range]) -> None:
-        """Learn of coming packs until the window and its look-ahead are known."""
+    def _look(self, upcoming: Iterator[range], *, wait: bool) -> bool:
+        """Learn of coming packs until the window and its look-ahead are known.
+
+        Returns:
+            False where that would have to wait.
+        """
         while (
             len(self._coming) < WINDOW_PACKS + self._look_ahead
             and self._coming_images < _MOST_LOOK_AHEAD_IMAGES
-            and not self._cache.full
         ) or not self._coming:
-            block = next(blocks, None)
-            if block is None:
+            self._start_loads(upcoming)
+            if not self._loads:
                 break
-            rows = self._rows.read([self._cursor.place(position) for position in block])
-            episodes = self._cache.load(e for row in rows for e in row.episode.tolist())
-            for row in rows:
-                ours = {episode: episodes[episode] for episode in row.episode.tolist()}
-                self._cache.hold(ours)
-                table = image_table(row, ours)
-                self._reuse.enter(table)
-                self._coming.append(ComingPack(row=row, episodes=ours, images=table))
-                self._coming_images += len(table)
-        self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)
+            if not (wait or self._loads.ready):
+                return False
+            try:
+                with self._metrics.stage("fetch"):
+                    block = self._loads.take()
+                with self._metrics.stage("plan"):
+                    self._enter(block)
+            except Exception as error:  # noqa: BLE001  # raised when it is its turn
+                self._fail(error)
+        return True
 
-    def _window(self) -> Iterator[FetchedPack]:
-        """Plan and read the next few packs."""
-        with self._metrics.stage("plan"):
-            planned: list[tuple[ComingPack, PackPictures, list[tuple[CameraStream, DecodeRun]]]]
-            planned = []
-            ranges: list[ByteRange] = []
-            held = 0
-            while self._coming and len(planned) < WINDOW_PACKS and held < self._limits.packet_bytes:
-                coming = self._coming.popleft()
-                self._cache.let_go(coming.episodes)
-                self._coming_images -= len(coming.images)
-                pictures = self._reuse.plan(coming.images)
-                runs = [
-                    (stream, run)
-                    for stream, frames in pictures.decode.items()
-                    for run in stream.runs.runs(frames)
-                ]
-                wanted = [_byte_range(stream, run) for stream, run in runs]
-                held += sum(part.length for part in wanted)
-                ranges += wanted
-                planned.append((coming, pictures, runs))
-        with self._metrics.stage("fetch"):
-            parts = iter(self._tiers.ranges(ranges))
-        if ranges:
-            self._metrics.counts["requests"] += 1
-        self._metrics.counts["bytes_read"] += held
-        for coming, pictures, runs in planned:
-            yield FetchedPack(
+    def _start_loads(self, upcoming: Iterator[range]) -> None:
+        """Start to read the next blocks, as far as memory allows; at first one alone."""
+        most = min(2 * self._loaded + 1, _MOST_BLOCKS)
+        while len(self._loads) < most and not (self._cache.full and (self._coming or self._loads)):
+            if self._failed is not None:
+                return
+            while len(self._blocks) < most and (block := next(upcoming, None)) is not None:
+                self._blocks.start(partial(_read_rows, self._rows, self._cursor, block))
+            if not self._blocks:
+                return
+            try:
+                with self._metrics.stage("fetch"):
+                    rows = self._blocks.take()
+            except Exception as error:  # noqa: BLE001  # raised when it is its turn
+                self._failed = error
+                return
+            with self._metrics.stage("plan"):
+                missing = self._cache.request(rows)
+                self._loads.start(partial(_load, self._cache, rows, missing))
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing comes behind what is known; a failure found before is of a later pack."""
+        self._failed = error
+        self._loads.close()
+
+    def _enter(self, block: "_Block") -> None:
+        """The next block of packs is known."""
+        self._loaded += 1
+        self._cache.add(block.read)
+        for row in block.rows:
+            episodes = self._cache.of(row)
+            table = image_table(row, episodes)
+            self._reuse.enter(table)
+            self._coming.append(ComingPack(row=row, episodes=episodes, images=table))
+            self._coming_images += len(table)
+
+    def _plan_window(self) -> None:
+        """Plan the next few packs; those of many bytes become several windows."""
+        self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)
+        held = 0
+        for number in range(min(WINDOW_PACKS, len(self._coming))):
+            coming = self._coming.popleft()
+            self._cache.let_go(coming.row)
+            self._coming_images -= len(coming.images)
+            pictures = self._reuse.plan(coming.images)
+            runs = [
+                (stream, run, _byte_range(stream, run))
+                for stream, frames in pictures.decode.items()
+                for run in stream.runs.runs(frames)
+            ]
+            pack = _PlannedPack(
                 row=coming.row,
                 images=coming.images,
                 signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
-                runs=tuple(
-                    FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
-                    for stream, run in runs
-                ),
+                runs=runs,
             )
+            held += pack.nbytes
+            if not number or held > self._limits.packet_bytes // _WINDOW_SHARE:
+                self._planned.append([])
+                held = pack.nbytes
+            self._planned[-1].append(pack)
+
+    def _start_windows(self) -> None:
+        while self._planned:
+            window = self._planned[0]
+            nbytes = sum(pack.nbytes for pack in window)
+            if not self._windows.fits(nbytes):
+                return
+            self._windows.start(partial(_read_window, self._tiers, self._inspect, window), nbytes)
+            self._planned.popleft()
+            self._metrics.counts["requests"] += any(pack.runs for pack in window)
+            self._metrics.counts["bytes_read"] += sum(pack.packet_bytes for pack in window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Packs that come together, and what was read of their episodes."""
+
+    rows: list[PackRow]
+    read: Mapping[int, EpisodeData]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PlannedPack:
+    """A pack of which is known what it reads."""
+
+    row: PackRow
+    images: ImageTable
+    signals: PackSignals
+    pictures: PackPictures
+    runs: Sequence[tuple[CameraStream, DecodeRun, ByteRange]]
+
+    @cached_property
+    def packet_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(part.length for _, _, part in self.runs)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes that it takes when it is read."""
+        return self.packet_bytes + self.signals.state.nbytes + self.signals.action.nbytes
+
+
+def _read_rows(rows: PlanRows, cursor: Cursor, block: range) -> list[PackRow]:
+    return rows.read([cursor.place(position) for position in block])
+
+
+def _load(cache: EpisodeCache, rows: list[PackRow], missing: Sequence[int]) -> _Block:
+    return _Block(rows=rows, read=cache.read(missing))
+
+
+def _read_window(
+    tiers: Tiers, inspect: Inspect, window: Sequence[_PlannedPack]
+) -> deque[FetchedPack]:
+    """Read the packets of a window in one call."""
+    parts = iter(tiers.ranges([part for pack in window for _, _, part in pack.runs]))
+    packs: deque[FetchedPack] = deque()
+    for pack in window:
+        fetched = FetchedPack(
+            row=pack.row,
+            images=pack.images,
+            signals=pack.signals,
+            pictures=pack.pictures,
+            runs=tuple(
+                FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
+                for stream, run, _ in pack.runs
+            ),
+        )
+        packs.append(inspect(fetched))
+    return packs
 
 
 def most_look_ahead(rows: PlanRows, cursor: Cursor) -> int:

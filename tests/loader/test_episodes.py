@@ -1,15 +1,14 @@
 """Episodes of coming packs: read once, held while needed, bounded."""
 
-from collections.abc import Iterator
-
+import numpy as np
 import pytest
 
 from lake import Lake
-from loader.cursor import Cursor
+from loader.cursor import Cursor, Place
 from loader.episodes import EpisodeCache
 from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
 from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
+from loader.plan_rows import PackRow, PlanRows
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from packing.plan import Plan
@@ -34,21 +33,78 @@ def _tiers(scene: Lake, plan: Plan, rows: PlanRows) -> Tiers:
     return Tiers(pinned, rows.content_key, StorageSettings(), LoaderMetrics())
 
 
+def _pack(episodes: list[int]) -> PackRow:
+    empty = np.empty(0, np.int32)
+    columns = dict.fromkeys(
+        ("occurrence", "start", "stop", "stride", "action_start", "action_stop", "text", "images"),
+        empty,
+    )
+    place = Place(position=0, step=0, slot=0, last_of_step=True)
+    return PackRow(
+        place=place,
+        pack=0,
+        epoch=0,
+        span_id=np.arange(len(episodes)),
+        episode=np.array(episodes, np.int32),
+        prefix_tokens=empty,
+        **columns,
+    )
+
+
 def test_held_episodes_are_read_once_and_counted_once(scene: Lake, plan: Plan) -> None:
     cache = _cache(scene, plan, 1)
-    first = cache.load([0, 1])
-    full = [cache.full]
-    for change in (cache.hold, cache.hold, cache.let_go, cache.let_go):
-        change(first)
+    first, second = _pack([0, 1, 0]), _pack([2, 0])
+    assert cache.request([first, first]) == [0, 1]
+    full = [cache.full]  # by what the plan expects
+    assert cache.request([second]) == [2]
+    for missing in ([0, 1], [2]):
+        cache.add(cache.read(missing))
+    ours = cache.of(first)
+    for pack in (first, first, second):
+        assert cache.of(second)[0] is ours[0]
         full.append(cache.full)
-        assert cache.load([2, 0])[0] is first[0]
-    assert full == [False, True, True, True, False]
-    cache.load([3])
-    assert cache.load([0])[0] is not first[0]
+        cache.let_go(pack)
+    assert [*full, cache.full] == [True, True, True, True, False]
+    assert cache.request([_pack([3])]) == [3]
+    cache.add(cache.read([3]))
+    assert cache.request([_pack([0])]) == [0]
+
+
+def test_an_episode_asked_for_twice_comes_with_the_first_request(scene: Lake, plan: Plan) -> None:
+    cache = _cache(scene, plan, 1 << 30)
+    assert cache.request([_pack([5, 1]), _pack([1, 2])]) == [5, 1, 2]
+    assert cache.request([_pack([2, 3, 5])]) == [3]
+    first, second = cache.read([5, 1, 2]), cache.read([3])
+    cache.add(first)
+    assert list(cache.of(_pack([1, 5]))) == [1, 5]
+    cache.add(second)
+    ours = cache.of(_pack([2, 3, 5]))
+    assert [ours[e] for e in (2, 5)] == [first[2], first[5]]
+    assert ours[3] is second[3]
+
+
+def test_the_least_recently_asked_for_are_dropped(scene: Lake, plan: Plan) -> None:
+    sizes = {e: data.nbytes for e, data in _cache(scene, plan, 1).read(range(EPISODES)).items()}
+    cache = _cache(scene, plan, sizes[1] + sizes[2] + sizes[3])
+    for episodes in ([1], [2], [1], [3], [0]):
+        pack = _pack(episodes)
+        cache.add(cache.read(cache.request([pack])))
+        cache.let_go(pack)
+    again = [cache.request([_pack([episode])]) for episode in (0, 3, 1, 2)]
+    assert again[-1] == [2]
+    assert again[:2] == [[], []]
+
+
+def test_what_is_expected_of_an_episode_is_near_what_it_takes(scene: Lake, plan: Plan) -> None:
+    cache = _cache(scene, plan, 1)
+    cache.request([_pack(list(range(EPISODES)))])
+    expected = {episode: cache._size(episode) for episode in range(EPISODES)}
+    for episode, data in cache.read(range(EPISODES)).items():
+        assert expected[episode] == pytest.approx(data.nbytes, rel=0.2)
 
 
 def _most_ahead(scene: Lake, plan: Plan, episode_bytes: int) -> int:
-    """The most packs known beyond the one that is handed out."""
+    """The most packs known beyond those that are planned."""
     limits = FetchLimits(
         packet_bytes=1 << 20, kept_frame_bytes=1 << 20, episode_bytes=episode_bytes
     )
@@ -57,17 +113,10 @@ def _most_ahead(scene: Lake, plan: Plan, episode_bytes: int) -> int:
     )
     rows = PlanRows(plan)
     fetcher = Fetcher(_tiers(scene, plan, rows), rows, cursor, limits, LoaderMetrics())
-    known = handed = most = 0
-
-    def blocks() -> Iterator[range]:
-        nonlocal known
-        for block in cursor.blocks(0, WINDOW_PACKS):
-            known += len(block)
-            yield block
-
-    for _ in fetcher.packs(blocks()):
+    handed = most = 0
+    for _ in fetcher.packs(cursor.blocks(0, WINDOW_PACKS)):
         handed += 1
-        most = max(most, known - handed)
+        most = max(most, len(fetcher._coming))
     assert handed == plan.packs.num_rows
     return most
 
