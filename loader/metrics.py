@@ -48,7 +48,7 @@ class LoaderMetrics:
             workers together. `send` waits for room: the consumer is slower.
         waits: seconds that the consumer waited for data, one per training step.
         wait_s: their sum, the step under way included.
-        elapsed_s: seconds from the first request for a batch to the last batch.
+        elapsed_s: seconds from the first request for a batch to the last batch received.
         worker_cpu_s: CPU seconds of the decode processes, 0 in process.
         ahead_bytes: finished and not yet handed out, when the last batch was sent; 0 in process.
         num_stalls: training steps that were waited for longer than `STALL_S`.
@@ -72,6 +72,8 @@ class LoaderMetrics:
         self._lock = threading.Lock()
         self._maker = threading.get_ident()
         self._busy = _no_busy()
+        self._began: float | None = None
+        self._waiting_from: float | None = None
         self._step_wait_s = 0.0
         self._step_busy_s: defaultdict[str, float] = defaultdict(float)
 
@@ -101,13 +103,24 @@ class LoaderMetrics:
         with self._lock:
             self.counts.update(amounts)
 
-    def waited(self, begin: float, place: Place) -> None:
-        """The consumer waited from `begin` (of `time.perf_counter`) till now for one batch."""
-        end = time.perf_counter()
-        self.wait_s += end - begin
-        self._step_wait_s += end - begin
+    @contextmanager
+    def waiting(self, place: Place) -> Iterator[None]:
+        """The consumer waits for the batch of this place."""
+        begin = self._waiting_from = time.perf_counter()
+        if self._began is None:
+            self._began = begin
+        try:
+            yield
+        finally:
+            self._waiting_from = None
+            self._waited(begin, time.perf_counter(), place)
+
+    def _waited(self, begin: float, end: float, place: Place) -> None:
         with self._lock:
             busy, self._busy = self._busy, _no_busy()
+        self.wait_s += end - begin
+        self.elapsed_s = end - (self._began or 0.0)
+        self._step_wait_s += end - begin
         # The clock is the system's: times of a decode process can be compared with ours.
         for name, busy_from, busy_to in busy:
             self._step_busy_s[name] += max(0.0, min(busy_to, end) - max(busy_from, begin))
@@ -118,8 +131,8 @@ class LoaderMetrics:
         if waited_s >= STALL_S:
             idle = "start" if not self.waits.count else "other"
             busy_s[idle] += max(0.0, waited_s - sum(busy_s.values()))
-            self.num_stalls += 1
             stage = max(busy_s, key=lambda name: busy_s[name])
+            self.num_stalls += 1
             self.stalls.append(Stall(step=place.step, wait_s=waited_s, stage=stage))
         self.waits.add(waited_s)
 
@@ -154,7 +167,10 @@ class LoaderMetrics:
             self._busy += [(name, begin, end) for name, begin, end in drained["busy"]]
 
     def snapshot(self) -> MetricsSnapshot:
-        """The figures of now, which no longer change."""
+        """The figures of now, which no longer change; a wait that is not over counts so far."""
+        now, began, waiting_from = time.perf_counter(), self._began, self._waiting_from
+        pending_s = 0.0 if waiting_from is None else now - waiting_from
+        elapsed_s = self.elapsed_s if began is None or waiting_from is None else now - began
         with self._lock:
             return MetricsSnapshot(
                 packs=self.packs,
@@ -163,8 +179,8 @@ class LoaderMetrics:
                 counts=dict(self.counts),
                 stages={name: durations.copy() for name, durations in self.stages.items()},
                 waits=self.waits.copy(),
-                wait_s=self.wait_s,
-                elapsed_s=self.elapsed_s,
+                wait_s=self.wait_s + pending_s,
+                elapsed_s=elapsed_s,
                 worker_cpu_s=self.worker_cpu_s,
                 ahead_bytes=self.ahead_bytes,
                 num_stalls=self.num_stalls,

@@ -1,8 +1,8 @@
 """PackLoader: the packs of a plan, in the plan's order, as batches."""
 
 import contextlib
+import math
 import os
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from loader.errors import LoaderError
 from loader.fetch import WINDOW_PACKS
 from loader.inline import inline_batches
 from loader.job import Job
+from loader.log_lines import LogLines
 from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.plan_wire import plan_to_memfd
@@ -75,6 +76,8 @@ class PackLoader:
         max_bad_share: the most spans damaged in the lake (`bad_spans`) that are handed out as
             padding, as a share of this rank's spans in the plan; one more is a `BadDataError`. In a
             plan of fewer than 10,000 spans per rank the default allows none.
+        log_every_s: seconds between lines of figures in the log `headrace.loader` (level INFO),
+            None for no lines.
 
     Raises:
         LoaderError: an argument is not usable with this plan; or there are no such materialised
@@ -99,6 +102,7 @@ class PackLoader:
         materialized: bool | str = False,
         storage: StorageSettings | None = None,
         max_bad_share: float = 1e-4,
+        log_every_s: float | None = None,
     ) -> None:
         _check(process, ("child", "inline"), "process")
         _check(image_format, ("rgb", "yuv"), "image_format")
@@ -137,6 +141,7 @@ class PackLoader:
         self._image_size = image_size
         self._image_format = image_format
         self._max_bad_share = max_bad_share
+        self._log_every_s = log_every_s
         self._next_step = 0
         self._pid = os.getpid()
         self._running: Iterator[PackedBatch[Any]] | None = None
@@ -305,14 +310,15 @@ class PackLoader:
 
     def _counted(self) -> Generator[Received]:
         metrics = self.metrics
-        begin = time.perf_counter()
+        every_s = math.inf if self._log_every_s is None else self._log_every_s
+        lines = LogLines(metrics, every_s=every_s, rank=self._cursor.rank)
         with contextlib.ExitStack() as stack:
             for received in self._received(stack, metrics):
                 self._bad.receive(received.bad)
                 metrics.packs += 1
                 metrics.spans += received.spans
                 metrics.steps += received.steps
-                metrics.elapsed_s = time.perf_counter() - begin
+                lines.look(self._cursor.place(received.position).step)
                 yield received
                 del received  # its memory is the consumer's alone
 
@@ -340,9 +346,8 @@ class PackLoader:
         for number, block in enumerate(blocks):
             source = sources[number % len(sources)]
             for position in block:
-                begin = time.perf_counter()
-                received = next(source, None)
-                metrics.waited(begin, self._cursor.place(position))
+                with metrics.waiting(self._cursor.place(position)):
+                    received = next(source, None)
                 if received is None or received.position != position:
                     raise LoaderError(
                         f"the stream broke at position {position}: got"

@@ -47,27 +47,27 @@ def _stalls(metrics: LoaderMetrics) -> list[tuple[int, float, str]]:
     return [(stall.step, round(stall.wait_s, 6), stall.stage) for stall in metrics.stalls]
 
 
+def _wait(metrics: LoaderMetrics, clock: Clock, place: Place, seconds: float = 0.0) -> None:
+    with metrics.waiting(place):
+        clock.now += seconds
+
+
 def test_the_first_stall_is_the_start(clock: Clock) -> None:
     metrics = LoaderMetrics()
-    begin = clock.now
-    clock.now += 0.6
-    _spend(metrics, clock, "fetch", 0.2)
-    metrics.waited(begin, _place(4))
+    with metrics.waiting(_place(4)):
+        clock.now += 0.6
+        _spend(metrics, clock, "fetch", 0.2)
     assert _stalls(metrics) == [(4, 0.8, "start")]
 
 
 def test_a_stall_has_the_stage_that_took_most_of_the_wait(clock: Clock) -> None:
     metrics = LoaderMetrics()
-    metrics.waited(clock.now, _place(0))
-    # Decoding was long over when the consumer began to wait.
-    _spend(metrics, clock, "decode", 5.0)
-    begin = clock.now
-    _spend(metrics, clock, "fetch", 0.3)
-    _spend(metrics, clock, "assemble", 0.1)
-    metrics.waited(begin, _place(1))
-    begin = clock.now
-    clock.now += 0.5
-    metrics.waited(begin, _place(2))
+    _wait(metrics, clock, _place(0))
+    _spend(metrics, clock, "decode", 5.0)  # over when the consumer begins to wait
+    with metrics.waiting(_place(1)):
+        _spend(metrics, clock, "fetch", 0.3)
+        _spend(metrics, clock, "assemble", 0.1)
+    _wait(metrics, clock, _place(2), 0.5)
     assert _stalls(metrics) == [(1, 0.4, "fetch"), (2, 0.5, "other")]
     assert metrics.num_stalls == 2
     assert metrics.waits.count == 3
@@ -75,11 +75,10 @@ def test_a_stall_has_the_stage_that_took_most_of_the_wait(clock: Clock) -> None:
 
 def test_the_packs_of_a_step_wait_together(clock: Clock) -> None:
     metrics = LoaderMetrics()
-    metrics.waited(clock.now, _place(0))
+    _wait(metrics, clock, _place(0))
     for last in (False, False, True):
-        begin = clock.now
-        _spend(metrics, clock, "decode", STALL_S / 2)
-        metrics.waited(begin, _place(1, last=last))
+        with metrics.waiting(_place(1, last=last)):
+            _spend(metrics, clock, "decode", STALL_S / 2)
     assert [(stall.step, stall.stage) for stall in metrics.stalls] == [(1, "decode")]
     assert metrics.waits.total_s == pytest.approx(1.5 * STALL_S)
     assert metrics.wait_s == pytest.approx(1.5 * STALL_S)
@@ -88,44 +87,55 @@ def test_the_packs_of_a_step_wait_together(clock: Clock) -> None:
 def test_stalls_are_bounded(clock: Clock) -> None:
     metrics = LoaderMetrics()
     for step in range(500):
-        begin = clock.now
-        clock.now += 1.0
-        metrics.waited(begin, _place(step))
+        _wait(metrics, clock, _place(step), 1.0)
     assert metrics.num_stalls == 500
     assert len(metrics.stalls) < 100
     assert metrics.stalls[-1].step == 499
 
 
+def test_a_wait_that_is_not_over_shows(clock: Clock) -> None:
+    metrics = LoaderMetrics()
+    _wait(metrics, clock, _place(0), 1.0)
+    clock.now += 2.0  # the trainer's step
+    with metrics.waiting(_place(1)):
+        clock.now += 7.0
+        now = metrics.snapshot()
+    assert (now.wait_s, now.elapsed_s) == (8.0, 10.0)
+    assert metrics.data_wait_share == pytest.approx(0.8)
+
+
 def test_what_is_drained_arrives_once_and_whole(clock: Clock) -> None:
     """The side that makes batches and the one that takes them, with JSON between them."""
     makers, taker = [LoaderMetrics(), LoaderMetrics()], LoaderMetrics()
-    taker.waited(clock.now, _place(0))
+    _wait(taker, clock, _place(0))
     for number, maker in enumerate(makers):
-        begin = clock.now
-        _spend(maker, clock, "fetch", 0.2)
+        with maker.stage("fetch"):
+            clock.now += 5.0
+            begin = clock.now
+            clock.now += 0.2
         maker.add(requests=3, retries=number)
-        taker.absorb(json.loads(json.dumps(maker.drain())))
-        taker.absorb(json.loads(json.dumps(maker.drain())))
-        taker.waited(begin, _place(number + 1))
+        messages = [json.loads(json.dumps(maker.drain())) for _ in range(2)]
+        clock.now = begin  # meanwhile the other side has begun to wait
+        with taker.waiting(_place(number + 1)):
+            clock.now += 0.2
+            for message in messages:
+                taker.absorb(message)
     assert taker.stages["fetch"].count == 2
-    assert taker.stage_s["fetch"] == pytest.approx(0.4)
+    assert taker.stage_s["fetch"] == pytest.approx(10.4)
     assert dict(taker.counts) == {"requests": 6, "retries": 1}
-    assert [stall.stage for stall in taker.stalls] == ["fetch", "fetch"]
+    assert _stalls(taker) == [(1, 0.2, "fetch"), (2, 0.2, "fetch")]
 
 
 def test_threads_that_read_ahead_explain_no_stall(clock: Clock) -> None:
     metrics = LoaderMetrics()
-    metrics.waited(clock.now, _place(0))
-    begin = clock.now
-    reader = threading.Thread(target=_spend, args=(metrics, clock, "fetch", 0.4))
-    reader.start()
-    reader.join()
-    _spend(metrics, clock, "decode", 0.3)
-    metrics.waited(begin - 0.05, _place(1))
+    _wait(metrics, clock, _place(0))
+    with metrics.waiting(_place(1)):
+        reader = threading.Thread(target=_spend, args=(metrics, clock, "fetch", 0.4))
+        reader.start()
+        reader.join()
+        _spend(metrics, clock, "decode", 0.3)
     assert metrics.stages["fetch"].count == 1
-    assert metrics.stalls[0].stage == "other"
-    metrics.waited(begin + 0.4, _place(2))
-    assert metrics.stalls[1].stage == "other"  # what was busy counts for one step
+    assert _stalls(metrics) == [(1, 0.7, "other")]
 
 
 def test_counts_from_threads_lose_nothing() -> None:
@@ -146,15 +156,15 @@ def test_counts_from_threads_lose_nothing() -> None:
 
 def test_a_snapshot_stays_and_tells_an_interval(clock: Clock) -> None:
     metrics = LoaderMetrics()
+    _wait(metrics, clock, _place(0))
     metrics.add(cache_hits=1, cache_misses=3, bytes_read=1000)
-    metrics.packs, metrics.elapsed_s = 10, 2.0
+    metrics.packs = 10
     before = metrics.snapshot()
     _spend(metrics, clock, "decode", 0.25)
-    begin = clock.now
-    clock.now += 1.0
-    metrics.waited(begin, _place(0))
+    clock.now += 0.75
+    _wait(metrics, clock, _place(1), 1.0)
     metrics.add(cache_hits=6, bytes_read=500)
-    metrics.packs, metrics.elapsed_s = 14, 4.0
+    metrics.packs = 14
     recent = metrics.snapshot().since(before)
     assert (before.packs, before.stages["decode"].count, before.num_stalls) == (10, 0, 0)
     assert (recent.packs, recent.per_s(recent.packs)) == (4, 2.0)
@@ -162,15 +172,13 @@ def test_a_snapshot_stays_and_tells_an_interval(clock: Clock) -> None:
     assert recent.stages["decode"].quantile_s(0.5) == pytest.approx(0.25, rel=0.046)
     assert recent.counts == {"cache_hits": 6, "bytes_read": 500}
     assert (before.cache_hit_share, recent.cache_hit_share) == (0.25, 1.0)
-    assert [stall.step for stall in recent.stalls] == [0]
+    assert [stall.step for stall in recent.stalls] == [1]
     assert recent.since(recent).stalls == ()
 
 
 def test_a_dict_is_json(clock: Clock) -> None:
     metrics = LoaderMetrics()
-    begin = clock.now
-    clock.now += 2.0
-    metrics.waited(begin, _place(7))
+    _wait(metrics, clock, _place(7), 2.0)
     figures = json.loads(json.dumps(metrics.to_dict()))
     assert set(figures["stage_calls"]) == set(STAGES)
     assert figures["stalls"] == [{"step": 7, "wait_s": 2.0, "stage": "start"}]

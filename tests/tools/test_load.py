@@ -51,6 +51,24 @@ def test_a_table_for_people(lake: str) -> None:
     assert "training steps 0 to 1: 3 packs" in out.replace("\n", " ")
 
 
+def test_a_trainer_s_steps_are_waited_for(lake: str) -> None:
+    common = ("mix", "--steps", "4", "--process", "inline", "--json", "--step-ms")
+    at_once = json.loads(_load(lake, *common, "0")[1])
+    slower = json.loads(_load(lake, *common, "20")[1])
+    assert slower["step_ms"] == 20
+    assert slower["metrics"]["elapsed_s"] >= 3 * 0.020
+    assert slower["metrics"]["data_wait_share"] < at_once["metrics"]["data_wait_share"]
+    assert slower["metrics"]["step_waits"]["count"] == 4
+
+
+def test_the_live_view_goes_to_stderr(lake: str) -> None:
+    common = ("load", lake, "mix", "--steps", "2", "--process", "inline", "--live", "--json")
+    result = CliRunner().invoke(build_app(), common)
+    assert json.loads(result.stdout)["metrics"]["packs"] == 6
+    for shown in ("observed steps/s", "decode", "2/2 training steps"):
+        assert shown in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [("mox",), ("mix", "--first-step", "999"), ("mix", "--rank", "3")]
 )

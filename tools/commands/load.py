@@ -2,17 +2,21 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from tools.commands.lake_options import StorageOptions, storage_options
+from tools.commands.load_report import load_table
 
 if TYPE_CHECKING:
     from loader import PackLoader
+    from loader.live_view import LiveView
 
 
 def register(app: typer.Typer) -> None:
@@ -45,15 +49,33 @@ def load(
             "--set", metavar="NAME", help="Read the materialised packs of this name instead."
         ),
     ] = None,
+    cache_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Cache of this node, on a local disk.")
+    ] = None,
+    cache_gb: Annotated[
+        float, typer.Option(metavar="GB", min=0.001, help="Room for --cache-dir, in 2^30 bytes.")
+    ] = 100.0,
+    step_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="MS", help="Wait this long after each training step, as a trainer would."
+        ),
+    ] = 0.0,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show what the loader does while it runs.")
+    ] = False,
     store: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Stream a plan without training.
 
-    A dry run of what a rank will be fed, and at which rate.
+    A dry run of what a rank will be fed, and at which rate. With --step-ms, `data wait` is the
+    share of the time that a trainer with such steps would wait for data.
     """
     from lake import open_lake
     from loader import LoaderError, PackLoader
+    from loader.live_view import LiveView
+    from loader.storage.settings import StorageSettings
 
     opened = open_lake(lake, storage_options=storage_options(store))
     with PackLoader(
@@ -65,6 +87,7 @@ def load(
         num_workers=workers,
         framework="numpy",
         materialized=packs or materialized,
+        storage=StorageSettings(cache_dir=cache_dir, cache_bytes=int(cache_gb * (1 << 30))),
     ) as loader:
         if first_step > loader.num_steps:
             raise LoaderError(
@@ -72,8 +95,9 @@ def load(
             )
         loader.load_state_dict({**loader.state_dict(), "next_step": first_step})
         last = loader.num_steps if steps is None else min(loader.num_steps, first_step + steps)
-        with _progress(hidden=as_json) as progress:
-            figures = _stream(loader, progress, first_step, last)
+        view = LiveView(lambda: loader.metrics)
+        with _shown(view, last - first_step, live=live, hidden=as_json) as progress:
+            figures = _stream(loader, view, progress, first_step, last, step_ms / 1000)
     report = {
         "lake": lake,
         "plan": plan,
@@ -89,27 +113,44 @@ def load(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        Console(highlight=False).print(_table(report))
+        Console(highlight=False).print(load_table(report))
 
 
-def _progress(*, hidden: bool) -> Progress:
+@contextmanager
+def _shown(view: "LiveView", steps: int, *, live: bool, hidden: bool) -> Iterator[Progress]:
+    """A bar on a terminal, the live view above it where asked for; on stderr."""
     console = Console(stderr=True)
-    return Progress(
+    progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} training steps"),
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
         console=console,
-        disable=hidden or not console.is_terminal,
+        disable=not live and (hidden or not console.is_terminal),
     )
+    progress.add_task("streaming", total=steps, rate="")
+    if live:
+        with Live(Group(view, progress), console=console, refresh_per_second=4):
+            yield progress
+    else:
+        with progress:
+            yield progress
 
 
-def _stream(loader: "PackLoader", progress: Progress, first: int, last: int) -> dict[str, Any]:
-    task = progress.add_task("streaming", total=last - first, rate="")
+def _stream(
+    loader: "PackLoader",
+    view: "LiveView",
+    progress: Progress,
+    first: int,
+    last: int,
+    step_s: float,
+) -> dict[str, Any]:
+    task = progress.task_ids[0]
     begin = time.perf_counter()
     first_batch_s = None
     tokens = room = size = 0
+    done = first
     for batch in loader if first < last else ():
         seconds = time.perf_counter() - begin
         first_batch_s = seconds if first_batch_s is None else first_batch_s
@@ -119,59 +160,17 @@ def _stream(loader: "PackLoader", progress: Progress, first: int, last: int) -> 
         steps_per_s, mb_per_s = loader.metrics.steps / seconds, size / seconds / 1e6
         rate = f"{steps_per_s:,.0f} observed steps/s, {mb_per_s:,.0f} MB/s"
         progress.update(task, completed=loader.next_step - first, rate=rate)
-        if loader.next_step >= last:
+        if loader.next_step > done:
+            done = loader.next_step
+            time.sleep(step_s)
+            view.step_done()
+        if done >= last:
             break
     seconds = time.perf_counter() - begin
     return {
         "seconds": round(seconds, 6),
+        "step_ms": 1000 * step_s,
         "first_batch_s": first_batch_s and round(first_batch_s, 6),
         "batch_bytes": size,
         "padding": round(1 - tokens / room, 6) if room else 0.0,
-    }
-
-
-def _table(report: dict[str, Any]) -> Table:
-    table = Table(
-        title=f"plan {report['plan']}, rank {report['rank']} of {report['world_size']}",
-        title_justify="left",
-        show_header=False,
-    )
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in _lines(report).items():
-        table.add_row(name, text)
-    return table
-
-
-def _lines(report: dict[str, Any]) -> dict[str, str]:
-    metrics: dict[str, Any] = report["metrics"]
-    counts: dict[str, int] = {"requests": 0, "bytes_read": 0, **metrics["counts"]}
-    seconds = max(report["seconds"], 1e-9)
-    span = f"training steps {report['first_step']} to {report['next_step']}"
-    held = f"{metrics['packs']} packs, {metrics['spans']} spans, {metrics['steps']} observed steps"
-    rates = [
-        f"{metrics[name] / seconds:,.{digits}f} {what}/s"
-        for name, digits, what in (
-            ("packs", 1, "packs"),
-            ("spans", 0, "spans"),
-            ("steps", 0, "observed steps"),
-        )
-    ]
-    rates.append(f"{report['batch_bytes'] / seconds / 1e6:,.0f} MB/s of batches")
-    first = f"first batch after {report['first_batch_s'] or 0:.2f} s"
-    stages = [f"{name} {value:.2f} s" for name, value in metrics["stage_s"].items()]
-    pictures = (
-        f"{counts.get('wanted_frames', 0)} delivered, {counts.get('reused_frames', 0)} of them"
-        f" kept from an earlier pack; {counts.get('decoded_frames', 0)} decoded"
-    )
-    what = "video" if report["source"] == "episodes" else report["source"] + " packs"
-    read = f"{counts['bytes_read'] / 1e6:,.1f} MB of {what}"
-    return {
-        "streamed": f"{span}: {held}",
-        "rate": ", ".join(rates),
-        "padding": f"{report['padding']:.2%} of the token budget",
-        "pictures": pictures,
-        "storage": f"{read}; {counts['requests']} requests in all",
-        "time": f"{seconds:.2f} s, {first}; decode processes: {metrics['worker_cpu_s']:.2f} CPU s",
-        "stages": ", ".join(stages),
     }
