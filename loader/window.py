@@ -1,0 +1,258 @@
+"""Window: single samples with deltas in time, for trainers that were written for LeRobotDataset."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catalog.selection import Selection
+from lake.store import Lake, open_lake
+from loader.errors import LoaderError
+from loader.metrics import LoaderMetrics
+from loader.storage.settings import StorageSettings
+from loader.storage.tiers import Tiers
+from loader.window_index import WindowIndex
+from loader.window_keys import Names, choose_keys, keys_of
+from loader.window_meta import WindowMeta, window_meta, window_stats
+from loader.window_missing import require_complete
+from loader.window_reader import Missing, Sample, WindowReader, WindowSpec
+from loader.window_steps import Deltas, resolve_deltas
+
+try:
+    import torch
+    from torch.utils.data import Dataset
+except ModuleNotFoundError as error:
+    raise LoaderError(
+        "samples of tensors need torch, which is not installed: pip install 'headrace[torch]', or"
+        " take arrays: loader.window_reader"
+    ) from error
+
+ImageDtype = Literal["float32", "uint8"]
+Item = dict[str, Any]
+Transform = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a process needs to open the lake by itself."""
+
+    uri: str
+    storage_options: dict[str, str]
+    versions: dict[str, int]
+
+    def open(self) -> Lake:
+        return open_lake(self.uri, storage_options=self.storage_options, versions=self.versions)
+
+
+class Window(Dataset[Item]):
+    """Every step of the chosen episodes as a sample, with the steps around it that a policy wants.
+
+    Keys, dtypes, values and frames are those of LeRobotDataset on what was recorded by LeRobot:
+    `observation.state`, `observation.images.top`, `action`, ..., `timestamp`, `frame_index`,
+    `episode_index`, `index`, `task_index`, the text `task`, and for every key with deltas
+    `<key>_is_pad`. Floating point values come as float32, whole numbers as int64. Samples follow
+    the ids of the episodes, then their steps.
+
+    A delta is a whole number of steps; there is no tolerance. Steps before an episode's begin or
+    past its end repeat its first or last one and are marked in `<key>_is_pad`, as those trainers
+    expect: mask them in the loss. (Packed batches do not pad.)
+
+    A batch is fetched together (torch calls `__getitems__`): one read for all of it, and each
+    group of pictures is decoded once for all samples that show it.
+
+    It may be sent to other processes, and each opens the lake by itself; what a process read
+    before it was forked is not used by the fork.
+
+    Args:
+        lake: a lake, or its URI.
+        delta_timestamps: key -> seconds relative to a sample's step, `[i / fps for i in ...]`.
+        delta_steps: the same in steps, for other keys.
+        episodes: a condition over the catalog's `episodes` such as `"success and num_steps > 30"`,
+            episode ids, a selection or its name, or None for all.
+        keys: features and cameras that samples have, None for all but depth cameras. A key that an
+            episode lacks is absent from its samples: see `loader.collate.collate_padded`.
+        names: call them as the source does (`observation.images.top`) or as the lake (`top`).
+        image_size: (height, width) to which pictures are scaled, None to keep theirs.
+        image_dtype: `float32` in [0, 1], or `uint8`, a quarter of the bytes.
+        image_transforms: applied to the pictures of each camera, [3, h, w], or [n, 3, h, w] where
+            the camera has n > 1 deltas.
+        missing: where a step has no picture or an invalid value: `error` refuses such episodes at
+            once; `pad` gives zeros marked in `<key>_is_pad`, which all but the counters then have.
+        cache_bytes: what each process keeps of the signals and frame indexes that it read.
+        storage: time-outs, request budget and the node's cache.
+
+    Attributes:
+        image_transforms: may be set anew.
+        metrics: what this process read and decoded.
+
+    Raises:
+        LoaderError: an argument does not fit the lake; says what would.
+        PackingError, CatalogError: `episodes` is neither a selection nor a condition.
+        LakeError: the lake cannot be opened.
+    """
+
+    def __init__(
+        self,
+        lake: Lake | str | Path,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        *,
+        delta_steps: Mapping[str, Sequence[int]] | None = None,
+        episodes: Selection | Sequence[str] | str | None = None,
+        keys: Sequence[str] | None = None,
+        names: Names = "source",
+        image_size: tuple[int, int] | None = None,
+        image_dtype: ImageDtype = "float32",
+        image_transforms: Transform | None = None,
+        missing: Missing = "error",
+        cache_bytes: int = 256 << 20,
+        storage: StorageSettings | None = None,
+    ) -> None:
+        _one_of("names", names, ("source", "canonical"))
+        _one_of("image_dtype", image_dtype, ("float32", "uint8"))
+        _one_of("missing", missing, ("error", "pad"))
+        if image_size is not None and not _is_size(image_size):
+            raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
+        if cache_bytes < 0:
+            raise LoaderError(f"cache_bytes={cache_bytes}: must not be negative")
+        opened = lake if isinstance(lake, Lake) else open_lake(lake)
+        self._index = WindowIndex.of(opened, episodes)
+        self._place = _Place(opened.uri, dict(opened.storage_options), dict(self._index.versions))
+        every = [keys_of(self._index, spec, names) for spec in range(len(self._index.specs))]
+        chosen = choose_keys(every, keys)
+        deltas = Deltas(delta_timestamps, delta_steps)
+        self._spec = WindowSpec(
+            keys=chosen,
+            deltas=resolve_deltas(self._index, chosen, deltas),
+            image_size=image_size,
+            missing=missing,
+        )
+        if missing == "error":
+            require_complete(opened.at(self._index.versions), self._index, chosen)
+        self._image_dtype = image_dtype
+        self._cache_bytes = cache_bytes
+        self._storage = storage or StorageSettings()
+        self._reader: WindowReader | None = None
+        self._pid = os.getpid()
+        self.image_transforms = image_transforms
+        self.metrics = LoaderMetrics()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, sample: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, sample: slice) -> list[Item]: ...
+
+    def __getitem__(self, sample: int | slice) -> Item | list[Item]:
+        """One sample, negative numbers from the end; or those of a slice.
+
+        Raises:
+            IndexError: there is no such sample.
+            LakeError: the episode cannot be read or decoded; names it and the camera.
+        """
+        if isinstance(sample, slice):
+            return self.__getitems__(range(*sample.indices(len(self))))
+        return self.__getitems__([sample])[0]
+
+    def __getitems__(self, samples: Sequence[int]) -> list[Item]:
+        """Many samples, read and decoded together; torch's DataLoader fetches batches by it."""
+        return [self._item(sample) for sample in self._opened().read(samples)]
+
+    @property
+    def num_frames(self) -> int:
+        """Number of samples."""
+        return len(self._index)
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of episodes."""
+        return self._index.num_episodes
+
+    @property
+    def fps(self) -> float:
+        """Steps per second of the episodes; a whole rate as an int.
+
+        Raises:
+            LoaderError: the episodes have several rates, or one has none.
+        """
+        rates = self._index.rates
+        if len(rates) != 1 or rates[0] is None:
+            named = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
+            raise LoaderError(f"the episodes have no one rate: {named} steps/s; choose by `fps`")
+        return int(rates[0]) if rates[0].is_integer() else rates[0]
+
+    @property
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
+        """See `WindowMeta.features`."""
+        return self.meta.features
+
+    @cached_property
+    def meta(self) -> WindowMeta:
+        """Features, cameras, tasks and episodes."""
+        return window_meta(self._index, self._spec.keys, self._spec.image_size)
+
+    @cached_property
+    def stats(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """Statistics of the features, see `loader.window_meta.window_stats`."""
+        return window_stats(self._place.open(), self._index, self._spec.keys)
+
+    def locate(self, sample: int) -> tuple[str, int]:
+        """(episode id, step) of a sample."""
+        row, step = self._index.locate(sample)
+        return self._index.episode_id(row), step
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To be sent to another process: all but what is open in this one."""
+        return {**self.__dict__, "_reader": None, "metrics": LoaderMetrics()}
+
+    def _opened(self) -> WindowReader:
+        """This process's reader: a fork must not use what its parent had opened."""
+        if self._reader is None or self._pid != os.getpid():
+            tiers = Tiers(self._place.open(), self._index.content_key, self._storage, self.metrics)
+            self._reader = WindowReader(
+                tiers,
+                self._index,
+                self._spec,
+                cache_bytes=self._cache_bytes,
+                metrics=self.metrics,
+            )
+            self._pid = os.getpid()
+        return self._reader
+
+    def _item(self, sample: Sample) -> Item:
+        cameras = self.meta.camera_keys
+        item: Item = {}
+        for key, value in sample.items():
+            if not isinstance(value, np.ndarray):
+                item[key] = value
+                continue
+            tensor = torch.from_numpy(value)
+            if key in cameras:
+                tensor = self._picture(tensor)
+            item[key] = tensor
+        return item
+
+    def _picture(self, pixels: torch.Tensor) -> torch.Tensor:
+        if self._image_dtype == "float32":
+            pixels = pixels.to(torch.float32) / 255
+        return pixels if self.image_transforms is None else self.image_transforms(pixels)
+
+
+def _is_size(value: object) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(isinstance(pixels, int) and pixels >= 1 for pixels in value)
+    )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise LoaderError(f"{name}={value!r}: use one of {', '.join(known)}")
