@@ -75,8 +75,6 @@ def prove_exactly_once(
         if found or job.out_of_time:
             break
     stop = planned.first_step + len(job.surviving)
-    if not found:
-        found = planned.compare(job.surviving)
     if not found and not job.out_of_time and stop != planned.stop_step:
         found = [Difference(step=stop, what="the stream ended before the plan's range did")]
     spans = sum(len(report.spans) for packs in job.surviving.values() for report in packs)
@@ -172,6 +170,8 @@ class _Life:
                 job.counts["repeated_packs"] += len(packs_of_step)
                 return [] if done is None else [done]
             job.surviving[step] = packs_of_step
+            if wrong := planned.compare({step: packs_of_step}):
+                return wrong
             step += 1
             states = list(done.values())
             if any(state != states[0] for state in states):

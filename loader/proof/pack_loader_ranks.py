@@ -76,13 +76,14 @@ class PackLoaderRanks:
         workers = self.program(
             digests=True, num_workers=num_workers, buffer_bytes=num_workers * small
         )
-        most = max(world_sizes)
+        most, least = max(world_sizes), min(world_sizes)
         chain = tuple(dict.fromkeys((most, 1, *world_sizes)))
         names = ", ".join(map(str, chain))
         ways = [
             ("one rank, inline", inline, (1,)),
-            *((f"world size {w}, decode processes", child, (w,)) for w in world_sizes),
-            (f"{num_workers} decode processes in {num_workers} MiB", workers, (1,)),
+            *((f"world size {w}, inline", inline, (w,)) for w in world_sizes if w > 1),
+            ("one rank, a decode process", child, (1,)),
+            (f"world size {least}, {num_workers} decode processes each", workers, (least,)),
             (f"world size {most}, inline in 1 MiB", tight, (most,)),
             (f"handed over between world sizes {names}", inline, chain),
         ]
