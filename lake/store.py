@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import lance
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lake.errors import (
 from lake.object_store import is_object_store, redact, require_conditional_put
 from lake.spec import Spec
 from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, STORAGE_VERSION, TABLES, equals
+from lake.vended import CREDENTIALS_FROM, vended_options
 
 if TYPE_CHECKING:
     from lance.lance import _Session as Session  # its stub knows the class by this name only
@@ -41,8 +42,6 @@ class Lake:
 
     Attributes:
         uri: path or object-store URI.
-        storage_options: options for Lance's object store; they may hold credentials and are never
-            printed.
         pinned: table -> version, or None where the handle follows the newest versions.
     """
 
@@ -54,7 +53,9 @@ class Lake:
         session: "Session | None" = None,
     ) -> None:
         self.uri = uri
-        self.storage_options: Mapping[str, str] = MappingProxyType(dict(storage_options))
+        self._options = dict(storage_options)
+        vended = self._options.get(CREDENTIALS_FROM)
+        self._vended = None if vended is None else vended_options(vended)
         self.pinned = None if pinned is None else MappingProxyType(dict(pinned))
         self._session = session or lance.Session(  # type: ignore[attr-defined] # its stub forgets to export it
             index_cache_size_bytes=_INDEX_CACHE_BYTES,
@@ -66,6 +67,18 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.uri!r})" if self.pinned is None else f"Lake({self.uri!r}, pinned)"
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """Options for Lance's object store, for use now: credentials among them may expire.
+
+        They are never printed.
+
+        Raises:
+            LakeError: what gives credentials fails (see `lake.vended`).
+        """
+        vended = {} if self._vended is None else self._vended.current()
+        return MappingProxyType({**self._options, **vended})
 
     def table_uri(self, table: str) -> str:
         """Where a table's Lance dataset lies."""
@@ -88,22 +101,34 @@ class Lake:
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
                 with self.errors_named(f"table {table}"):
-                    self._datasets[table] = lance.dataset(
-                        self.table_uri(table),
-                        version=version,
-                        storage_options=dict(self.storage_options),
-                        session=self._session,
+                    self._datasets[table] = self.open_dataset(
+                        self.table_uri(table), version=version, session=self._session
                     )
             return self._datasets[table]
+
+    def open_dataset(self, uri: str, **arguments: Any) -> lance.LanceDataset:  # noqa: ANN401 - those of Lance
+        """`lance.dataset` with this lake's storage options; credentials that expire are renewed.
+
+        Raises:
+            OSError, ValueError: as Lance; see `errors_named`.
+        """
+        if self._vended is None:
+            return lance.dataset(uri, storage_options=dict(self._options), **arguments)
+        return self._vended.open_dataset(uri, self._options, **arguments)
+
+    def renew_credentials(self) -> bool:
+        """Ask anew for credentials that a store refused; False where nothing gives any."""
+        if self._vended is None:
+            return False
+        self._vended.forget()
+        with self._lock:
+            self._datasets.clear()
+        return True
 
     def latest(self, table: str) -> lance.LanceDataset:
         """A fresh handle on a table's newest version, whatever this handle sees; for writers."""
         with self.errors_named(f"table {table}"):
-            return lance.dataset(
-                self.table_uri(table),
-                storage_options=dict(self.storage_options),
-                session=self._session,
-            )
+            return self.open_dataset(self.table_uri(table), session=self._session)
 
     def versions(self) -> dict[str, int]:
         """Table -> version as this handle sees them.
@@ -116,13 +141,11 @@ class Lake:
 
     def at(self, versions: Mapping[str, int]) -> Self:
         """The same lake pinned to versions (as from `versions()`); the caches are shared."""
-        return type(self)(self.uri, self.storage_options, versions, self._session)
+        return type(self)(self.uri, self._options, versions, self._session)
 
     def with_default_options(self, defaults: Mapping[str, str]) -> Self:
         """The same lake with storage options for those that it does not have."""
-        return type(self)(
-            self.uri, {**defaults, **self.storage_options}, self.pinned, self._session
-        )
+        return type(self)(self.uri, {**defaults, **self._options}, self.pinned, self._session)
 
     def refresh(self) -> None:
         """See newer versions from now on; does nothing to a pinned lake."""
@@ -146,6 +169,11 @@ class Lake:
                 self._specs[spec_id] = _parse_spec(spec_id, rows["spec_json"][0].as_py())
             return self._specs[spec_id]
 
+    def redacted(self, text: str) -> str:
+        """`text` without the credentials of this lake."""
+        text = redact(text, self._options)
+        return text if self._vended is None else self._vended.redacted(text)
+
     @contextmanager
     def errors_named(self, doing: str) -> Iterator[None]:
         """Turn what Lance raises inside into a LakeError that names this lake, secrets removed."""
@@ -154,7 +182,7 @@ class Lake:
         except BaseException as error:
             if not _from_lance(error):
                 raise
-            text = redact(str(error), self.storage_options)
+            text = self.redacted(str(error))
             named = LakeError(f"{self.uri}: {doing}: {_first_sentence(text)}")
             # A cause that prints a credential is cut off; any other helps whoever debugs.
             raise named from (error if text == str(error) else None)
@@ -171,7 +199,9 @@ def open_lake(
     Args:
         uri: local path or object-store URI (`s3://bucket/robots.lake`).
         storage_options: options of the object store as Lance takes them; the usual environment
-            variables (`AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, ...) are honoured without.
+            variables (`AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, ...) are honoured without, and what
+            AWS's own chain gives (profile, web identity, the machine's role) is refreshed by
+            Lance. Credentials that something else hands out for a while: see `lake.vended`.
         versions: table -> version to pin to.
 
     Raises:
@@ -262,7 +292,7 @@ def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
         try:
             lake.latest(table)
         except LakeError:
-            text = _first_sentence(redact(str(error), lake.storage_options))
+            text = _first_sentence(lake.redacted(str(error)))
             raise LakeError(f"{lake.uri}: table {table} cannot be created: {text}") from None
 
 
@@ -271,17 +301,13 @@ def _layout(lake: Lake) -> str | None:
     if not is_object_store(lake.uri) and not Path(lake.table_uri("commits")).is_dir():
         return None
     try:
-        ledger = lance.dataset(
-            lake.table_uri("commits"), storage_options=dict(lake.storage_options)
-        )
+        ledger = lake.open_dataset(lake.table_uri("commits"))
     except ValueError as error:
         if "was not found" in str(error):
             return None
-        raise LakeError(
-            f"{lake.uri}: {_first_sentence(redact(str(error), lake.storage_options))}"
-        ) from None
+        raise LakeError(f"{lake.uri}: {_first_sentence(lake.redacted(str(error)))}") from None
     except (OSError, RuntimeError) as error:
-        text = _first_sentence(redact(str(error), lake.storage_options))
+        text = _first_sentence(lake.redacted(str(error)))
         raise LakeError(
             f"{lake.uri}: cannot be opened: {text}; check the path, endpoint and credentials"
         ) from None

@@ -315,7 +315,7 @@ def _session() -> "Session":
 
 def _dataset(lake: Lake, uri: str, session: "Session") -> lance.LanceDataset:
     with lake.errors_named("materialised packs"):
-        return lance.dataset(uri, storage_options=dict(lake.storage_options), session=session)
+        return lake.open_dataset(uri, session=session)
 
 
 def _found(lake: Lake, uri: str, session: "Session") -> lance.LanceDataset | None:

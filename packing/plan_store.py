@@ -113,10 +113,7 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
     for table, schema in TABLE_SCHEMAS.items():
         try:
             with lake.errors_named(f"read plan {entry.name}"):
-                stored = lance.dataset(
-                    f"{lake.uri}/{entry.location}/{table}.lance",
-                    storage_options=dict(lake.storage_options),
-                )
+                stored = lake.open_dataset(f"{lake.uri}/{entry.location}/{table}.lance")
                 tables[table] = stored.to_table().cast(schema).combine_chunks()
         except LakeError as error:
             raise PlanError(

@@ -203,9 +203,8 @@ def open_plan(lake: Lake, name_or_hash: str) -> AnyPlan:
 
 
 def _open(lake: Lake, plan_hash: str, table: str) -> lance.LanceDataset:
-    return lance.dataset(
+    return lake.open_dataset(
         f"{lake.uri}/{plan_location(plan_hash)}/{table}.lance",
-        storage_options=dict(lake.storage_options),
         metadata_cache_size_bytes=_CACHE_BYTES,
         index_cache_size_bytes=_CACHE_BYTES,
     )

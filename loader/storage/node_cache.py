@@ -197,12 +197,6 @@ class NodeCache:
                 yield number, payload, True
         yield from self._loaded(left, names, sizes, load)
 
-    def close(self) -> None:
-        """Give up what is open; entries stay."""
-        room, self._room = self._room, None
-        if room is not None:
-            room.close()
-
     def _loaded(
         self,
         numbers: Sequence[int],

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from lake.errors import LakeError
 from lake.object_store import is_object_store
 from lake.store import Lake
-from lake.transient import is_throttled, is_transient
+from lake.transient import is_refused, is_throttled, is_transient
 from loader.errors import LoaderError, StorageTimeoutError
 from loader.metrics import LoaderMetrics
 from loader.storage.request_budget import RequestBudget
@@ -79,6 +79,7 @@ class Origin:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
+        self._lake = lake
         self._uri = lake.uri
         self._settings = settings
         self._metrics = metrics
@@ -104,7 +105,7 @@ class Origin:
             StorageTimeoutError: it failed until the deadline.
             LoaderError: `close` was called meanwhile.
         """
-        begin, reason = self._clock(), ""
+        begin, reason, renewed = self._clock(), "", False
 
         def doing() -> str:
             return f"reading {what()} of {self._uri}{reason and f' (last failure: {reason})'}"
@@ -116,7 +117,11 @@ class Origin:
                     try:
                         return attempt()
                     except LakeError as error:
-                        if not is_transient(self._uri, error):
+                        if is_refused(error) and not renewed:
+                            renewed = self._lake.renew_credentials()
+                            if not renewed:
+                                raise
+                        elif not is_transient(self._uri, error):
                             raise
                         reason = str(error)[:_LONGEST_REASON]
                         spent_s = self._clock() - begin

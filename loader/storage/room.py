@@ -12,6 +12,7 @@ import os
 import stat
 import struct
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -42,8 +43,8 @@ class Room:
         self._high = limit_bytes - limit_bytes // 16
         self._low = limit_bytes - limit_bytes // 8
         self._boot = xxhash.xxh3_64_intdigest(_boot_id())
-        self._size_fd = os.open(folder / "size", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._evict_fd = os.open(folder / "evict", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._size_fd = self._opened(folder / "size")
+        self._evict_fd = self._opened(folder / "evict")
         self._size_lock, self._evict_lock = threading.Lock(), threading.Lock()
 
     def take(self, nbytes: int) -> bool:
@@ -104,10 +105,11 @@ class Room:
         with self._size() as counted:
             return counted
 
-    def close(self) -> None:
-        """Give up the descriptors."""
-        os.close(self._size_fd)
-        os.close(self._evict_fd)
+    def _opened(self, path: Path) -> int:
+        """A descriptor that is closed when no thread can use it any more."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, fd)
+        return fd
 
     def _count(self, needed: int) -> int | None:
         """Add to the sum; None, and nothing is added, where that would exceed the limit."""

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -48,7 +49,7 @@ class Tiers(AbstractContextManager["Tiers"]):
         self._metrics = metrics
         self._origin = Origin(self.lake, settings, metrics)
         self._cache = NodeCache.of(settings, metrics)
-        self._names = RowNames(lambda: self.lake.dataset("trajectories"))
+        self._names = RowNames(partial(self.lake.dataset, "trajectories"))
         self._lock = threading.Lock()
         self._blobs: OrderedDict[int, Blob] = OrderedDict()
 
@@ -107,10 +108,8 @@ class Tiers(AbstractContextManager["Tiers"]):
         return data
 
     def close(self) -> None:
-        """Give up what is open, once no call is under way; repeated reads end with an error."""
+        """End the watchdog, and reads that would be repeated."""
         self._origin.close()
-        if self._cache is not None:
-            self._cache.close()
 
     def __exit__(
         self,
