@@ -70,6 +70,7 @@ class LoaderMetrics:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self.waiting_for: Place | None = None  # the last one
         self._maker = threading.get_ident()
         self._busy = _no_busy()
         self._began: float | None = None
@@ -106,6 +107,7 @@ class LoaderMetrics:
     @contextmanager
     def waiting(self, place: Place) -> Iterator[None]:
         """The consumer waits for the batch of this place."""
+        self.waiting_for = place
         begin = self._waiting_from = time.perf_counter()
         if self._began is None:
             self._began = begin

@@ -107,7 +107,7 @@ class WaitNotice:
 
     Args:
         warn_after_s: interval.
-        what: what is waited for.
+        what: tells what is waited for, at the moment of the report.
         report: takes the text; stderr where not given.
         clock: monotonic seconds.
     """
@@ -115,7 +115,7 @@ class WaitNotice:
     def __init__(
         self,
         warn_after_s: float,
-        what: str,
+        what: Callable[[], str],
         *,
         report: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -132,7 +132,7 @@ class WaitNotice:
         waited_s = self._clock() - self._begin
         if waited_s >= (self._reports + 1) * self._warn_after_s:
             self._reports = int(waited_s / self._warn_after_s)
-            self._report(f"headrace: waited {waited_s:.0f} s for {self._what}")
+            self._report(f"headrace: waited {waited_s:.0f} s for {self._what()}")
 
 
 def all_stacks() -> str:
