@@ -26,6 +26,7 @@ from tools.bench.loader_data import (
     plan_trajectories,
     record,
 )
+from tools.bench.loader_s3 import DELAYS_MS, s3_contenders, s3_ratios, s3_rows, served
 from tools.bench.loader_start import Start, import_seconds, start, start_rows
 from tools.bench.loader_trajectories import (
     trajectory_contenders,
@@ -57,6 +58,8 @@ class LoaderBench:
         packs: of windows timed per round.
         trajectory_episodes: streamed as whole trajectories.
         training_steps: of 50 ms, for the share of waiting.
+        delays_ms: of the object store.
+        s3_repetitions: rounds over local disk and the object store.
         starts: fresh processes per process mode.
         warm_up: whether trajectories have an untimed round.
     """
@@ -68,6 +71,8 @@ class LoaderBench:
     packs: int
     trajectory_episodes: int
     training_steps: int
+    delays_ms: tuple[int, ...] = DELAYS_MS
+    s3_repetitions: int
     starts: int
     warm_up: bool
 
@@ -79,6 +84,7 @@ FULL: Final = LoaderBench(
     packs=96,
     trajectory_episodes=20,
     training_steps=200,
+    s3_repetitions=5,
     starts=5,
     warm_up=True,
 )
@@ -89,6 +95,8 @@ QUICK: Final = LoaderBench(
     packs=24,
     trajectory_episodes=4,
     training_steps=40,
+    delays_ms=(20,),
+    s3_repetitions=2,
     starts=2,
     warm_up=False,
 )
@@ -111,6 +119,7 @@ def measure_loader(bench: LoaderBench) -> BenchResult:
         save_plan(h264.lake, h264.windows)
         windows = _windows(recordings, bench)
         trajectories, trajectory_cpu = _trajectories(h264, bench)
+        from_s3 = _from_s3(h264, bench, folder / "s3")
         starts = _starts(h264, bench)
         wait = _training(h264, bench)
     imports = import_seconds(bench.starts)
@@ -118,6 +127,7 @@ def measure_loader(bench: LoaderBench) -> BenchResult:
     ratios = {
         **trajectory_ratios(trajectory_cpu),
         **_window_ratios(windows, recordings),
+        **s3_ratios(from_s3),
         "data_wait_share_50ms": wait.share,
         "first_batch_s": _median([s.total_s for s in starts["child"]]),
         "first_batch_inline_s": _median([s.total_s for s in starts["inline"]]),
@@ -139,6 +149,7 @@ def measure_loader(bench: LoaderBench) -> BenchResult:
         tables={
             "whole trajectories": trajectories,
             "starting": start_rows(starts),
+            "the same lake from an object store": s3_rows(from_s3),
             "a training step of 50 ms": [_wait_row(wait)],
         },
         ratios=ratios,
@@ -190,6 +201,13 @@ def _trajectories(
         name: _median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()
     }
     return trajectory_rows(timings, steps, plan.header), cpu_ms
+
+
+def _from_s3(recorded: Recorded, bench: LoaderBench, folder: Path) -> dict[str, list[Stretch]]:
+    before = min(bench.packs, recorded.windows.header.num_steps // 4)
+    with served(recorded, folder, bench.delays_ms) as reached:
+        contenders = s3_contenders(recorded, reached, skip=before, count=before)
+        return take_turns(contenders, repetitions=bench.s3_repetitions)
 
 
 def _starts(recorded: Recorded, bench: LoaderBench) -> dict[str, list[Start]]:

@@ -1,5 +1,6 @@
 """How long a trainer waits for data: steps of a given length, by a consumer that sleeps."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ class Wait:
         return self.steps / self.elapsed_s
 
 
-def simulate_training(batches: Iterator[Any], *, step_s: float, steps: int) -> Wait:
+def simulate_training(
+    batches: Iterator[Any], *, step_s: float, steps: int, most_s: float = math.inf
+) -> Wait:
     """Take batches as a trainer would whose device is busy for `step_s` with each.
 
     The first batch is not timed: how soon it comes is another figure.
@@ -42,12 +45,15 @@ def simulate_training(batches: Iterator[Any], *, step_s: float, steps: int) -> W
         batches: of a loader, a batch per step.
         step_s: seconds of a step; 0 takes batches as fast as they come.
         steps: steps after the first; fewer where the batches end.
+        most_s: take no further step after so many seconds.
     """
     batch = next(batches)
     begin = time.perf_counter()
     waited = 0.0
     taken = samples = 0
     for _ in range(steps):
+        if time.perf_counter() - begin > most_s:
+            break
         if step_s:
             time.sleep(step_s)
         asked = time.perf_counter()

@@ -75,6 +75,12 @@ def memory_mb() -> float:
     return kib * 1024 / 1e6
 
 
+def held_mb(process: int) -> float:
+    """Memory of one process but for pages of files, in 1e6 bytes; shared pages by its share."""
+    fields = _fields(_PROC / str(process) / "smaps_rollup")
+    return (fields.get("Pss_Anon", 0) + fields.get("Pss_Shmem", 0)) * 1024 / 1e6
+
+
 def _stat(process: int) -> list[str]:
     """Fields of /proc/PID/stat from the state on; empty where the process is gone."""
     try:

@@ -6,8 +6,8 @@ in environments of their own, so only the standard library is imported here.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tools.bench.process_tree import memory_mb, spent
@@ -24,6 +24,7 @@ class Stretch:
         read_bytes, reads: of all its processes, through read calls (see `process_tree`).
         memory_mb: of all its processes after the last batch, shared pages counted once.
         first_batch_s: from asking for the stream to having its first batch.
+        counted: what the caller counted meanwhile.
     """
 
     samples: int
@@ -33,6 +34,7 @@ class Stretch:
     reads: int
     memory_mb: float
     first_batch_s: float
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cpu_ms(self) -> float:
@@ -51,6 +53,7 @@ def measure_stretch(
     skip: int,
     count: int,
     size: Callable[[Any], int],
+    counters: Callable[[], Mapping[str, int]] = dict,
 ) -> Stretch:
     """Time a stretch of a stream.
 
@@ -59,6 +62,7 @@ def measure_stretch(
         skip: batches taken untimed first, at least one.
         count: batches timed then.
         size: samples of a batch.
+        counters: what else is counted, as sums so far.
 
     Raises:
         RuntimeError: the stream ended early, so that less would be timed than is told.
@@ -70,6 +74,7 @@ def measure_stretch(
         if next(batches, None) is None:
             raise RuntimeError(f"the stream ended after {number} of {skip} untimed batches")
         first_batch_s = first_batch_s or time.perf_counter() - begin
+    counts = counters()
     before, begin = spent(), time.perf_counter()
     samples = 0
     for number in range(count):
@@ -87,4 +92,5 @@ def measure_stretch(
         reads=used.reads,
         memory_mb=memory_mb(),
         first_batch_s=first_batch_s,
+        counted={name: total - counts.get(name, 0) for name, total in counters().items()},
     )

@@ -1,0 +1,1 @@
+"""Other loaders, each in an environment of its own: see README.md."""
