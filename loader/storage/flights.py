@@ -13,6 +13,10 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
+
+_FIFO: Final = "fifo-"
+_FRESH_S: Final = 60.0
 
 
 class Flights:
@@ -32,7 +36,7 @@ class Flights:
         Raises:
             OSError: the folder cannot be written.
         """
-        fifo = self._folder / f"fifo-{uuid.uuid4().hex}"
+        fifo = self._folder / f"{_FIFO}{uuid.uuid4().hex}"
         os.mkfifo(fifo, 0o600)
         ours: set[str] = set()
         try:
@@ -76,7 +80,10 @@ class Flights:
         """Delete the claims of processes that are gone."""
         with contextlib.suppress(OSError):
             for claim in list(self._folder.iterdir()):
-                self._unlink_stale(claim.name)
+                # A FIFO is made before it can be opened.
+                fresh = time.time() - claim.stat().st_mtime < _FRESH_S
+                if not (fresh and claim.name.startswith(_FIFO)):
+                    self._unlink_stale(claim.name)
 
     def _claimed(self, fifo: Path, name: str) -> bool:
         for _ in range(2):

@@ -233,7 +233,9 @@ class NodeCache:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # another process took the file for a dead one's, and deletes it
+            return  # another process takes the file for a dead one's, and deletes it
+        if not os.fstat(fd).st_nlink:
+            return  # another process did so
         nbytes = HEAD_BYTES + len(payload)
         if os.writev(fd, [entry_head(name, payload), payload]) != nbytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
