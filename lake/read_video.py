@@ -57,7 +57,7 @@ def parse_video_indexes(rows: pa.Table, addresses: Sequence[int]) -> list[Episod
     """The packet indexes in rows of `trajectories` that were read with `INDEX_COLUMNS`.
 
     Raises:
-        CorruptDataError: an index does not match its checksum.
+        CorruptDataError: an index does not match its checksum, or its packets the row.
     """
     names = INDEX_COLUMNS
     result = []
@@ -70,7 +70,12 @@ def parse_video_indexes(rows: pa.Table, addresses: Sequence[int]) -> list[Episod
             where = f"episode {row['episode_id']}, camera {camera}"
             if xxhash.xxh3_64_intdigest(data) != checksum:
                 raise CorruptDataError(f"{where}: video index does not match its checksum")
-            indexes[camera] = VideoIndex.from_bytes(data)
+            index = VideoIndex.from_bytes(data)
+            if index.num_bytes != size:
+                raise CorruptDataError(
+                    f"{where}: the row says {size} bytes of video, the index {index.num_bytes}"
+                )
+            indexes[camera] = index
             offsets[camera] = offset
             offset += size
         result.append(EpisodeVideos(row["episode_id"], address, indexes, offsets))

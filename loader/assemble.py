@@ -4,7 +4,7 @@ Everything but the pixels is computed here; pictures are decoded into the batch'
 the bucket and row that `Assembled.bucket` and `Assembled.bucket_row` name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from loader.plan_rows import PackRow, PlanRows
 from loader.prefix import Prefix, lay_out_prefix
 from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
 from loader.shape import BatchShape
-from loader.signals import PackSignals, action_queries
+from loader.signals import PackSignals, action_queries, without_spans
 from loader.span_texts import span_texts
 
 
@@ -46,8 +46,12 @@ def assemble(
     signals: PackSignals,
     rows: PlanRows,
     shape: BatchShape,
+    bad: Collection[int] = (),
 ) -> Assembled:
     """Lay out one pack.
+
+    A bad span keeps its place and its tokens, but its states and actions are 0, its states masked,
+    and nothing of it counts in a loss.
 
     Args:
         row: the spans.
@@ -55,10 +59,13 @@ def assemble(
         signals: their states and actions.
         rows: the plan's tables.
         shape: sizes of the plan's batches.
+        bad: rows of the spans that are damaged in the lake.
     """
     header = rows.plan.header
     num_spans = len(row)
     observed = row.observed
+    if bad:
+        signals = without_spans(signals, row, header.layout, bad)
     prefix = _prefix(row, images, signals, rows)
     cu_seqlens = segment_bounds(
         prefix.lengths,
@@ -71,7 +78,9 @@ def assemble(
     cu_action = padded_sums(queries, shape.segments)
     query_span = np.repeat(np.arange(num_spans), queries)
     query_nth = np.arange(len(query_span)) - cu_action[query_span]
-    weights = _action_weights(row, rows, queries)
+    sound = np.ones(num_spans, np.bool_)
+    sound[list(bad)] = False
+    weights = _action_weights(row, rows, queries) * sound[query_span]
     state_steps = _state_steps(row)
     spec = rows.spec[row.episode]
     action_mask = _dim_masks([s.action_size for s in header.specs], shape.action_size)[spec]
@@ -86,7 +95,7 @@ def assemble(
         "cu_image_tokens": np.arange(len(images) + 1, dtype=np.int32) * header.layout.image_tokens,
         "state": signals.state,
         "state_dim_mask": np.repeat(state_mask, observed, axis=0)
-        & _state_known(row, rows, state_steps)[:, None],
+        & (_state_known(row, rows, state_steps) & np.repeat(sound, observed))[:, None],
         "state_step_index": state_steps,
         "state_token_index": prefix.state_tokens,
         "cu_seqlens_state": padded_sums(observed, shape.segments),
@@ -104,7 +113,9 @@ def assemble(
         "occurrence_ids": padded(row.occurrence, shape.segments, np.int32),
         "episode_ids": padded(row.episode, shape.segments, np.int64),
         "step_index": padded(row.action_start, shape.segments, np.int32),
-        "sample_weights": (np.arange(shape.segments) < num_spans).astype(np.float32),
+        "sample_weights": np.concatenate([sound, np.zeros(shape.segments - num_spans)]).astype(
+            np.float32
+        ),
     }
     sizes = np.asarray([s.action_size for s in header.specs], np.int64)[spec]
     scalars = {

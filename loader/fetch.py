@@ -8,7 +8,7 @@ A call to storage costs about a millisecond whatever is in it, hence blocks and 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -20,7 +20,8 @@ from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.bad_spans import Damage
 from loader.cursor import Cursor
-from loader.episodes import CameraStream, EpisodeCache, EpisodeData
+from loader.episode_cache import EpisodeCache
+from loader.episodes import CameraStream, EpisodeData
 from loader.images import ImageTable, image_table
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
@@ -47,6 +48,13 @@ class ComingPack:
     row: PackRow
     episodes: Mapping[int, EpisodeData]
     images: ImageTable
+
+    @property
+    def bad(self) -> dict[int, Damage]:
+        """Row of each span whose episode's row is damaged -> its damage."""
+        damage = {e: data.damage for e, data in self.episodes.items() if data.damage is not None}
+        spans = enumerate(self.row.episode.tolist()) if damage else ()
+        return {span: damage[episode] for span, episode in spans if episode in damage}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +154,7 @@ class Fetcher:
         self._most_look_ahead = most_look_ahead(rows, cursor)
         self._look_ahead = 0
 
-    def packs(self, blocks: Iterable[range]) -> Iterator[FetchedPack]:
+    def packs(self, blocks: Iterable[range]) -> Generator[FetchedPack]:
         """The packs at these positions, in order; to be asked for once.
 
         An error comes behind all packs of the windows before it.
@@ -276,6 +284,7 @@ class Fetcher:
                 signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
                 runs=runs,
+                bad=coming.bad,
             )
             held += pack.nbytes
             if not number or held > self._limits.packet_bytes // _WINDOW_SHARE:
@@ -291,8 +300,10 @@ class Fetcher:
                 return
             self._windows.start(partial(_read_window, self._tiers, self._inspect, window), nbytes)
             self._planned.popleft()
-            self._metrics.counts["requests"] += any(pack.runs for pack in window)
-            self._metrics.counts["bytes_read"] += sum(pack.packet_bytes for pack in window)
+            self._metrics.add(
+                requests=any(pack.runs for pack in window),
+                bytes_read=sum(pack.packet_bytes for pack in window),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +323,7 @@ class _PlannedPack:
     signals: PackSignals
     pictures: PackPictures
     runs: Sequence[tuple[CameraStream, DecodeRun, ByteRange]]
+    bad: Mapping[int, Damage]
 
     @cached_property
     def packet_bytes(self) -> int:
@@ -348,6 +360,7 @@ def _read_window(
                 FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
                 for stream, run, _ in pack.runs
             ),
+            bad=pack.bad,
         )
         packs.append(inspect(fetched))
     return packs

@@ -23,6 +23,7 @@ class ImageTable:
         nth: int32 [I], number of the picture inside its span.
         stream: int32 [I], row of `streams`.
         streams: the camera streams that the pack touches.
+        lost: of them, those of episodes whose row is damaged; none of their pictures is decoded.
     """
 
     span: NDArray[np.int32]
@@ -32,18 +33,20 @@ class ImageTable:
     nth: NDArray[np.int32]
     stream: NDArray[np.int32]
     streams: tuple[CameraStream, ...]
+    lost: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.frame)
 
     @cached_property
     def rows(self) -> dict[CameraStream, dict[int, list[int]]]:
-        """Stream -> frame -> rows of the table that show it."""
+        """Stream -> frame -> rows of the table that show it; without the lost ones."""
         rows: dict[int, dict[int, list[int]]] = {}
         pairs = zip(self.stream.tolist(), self.frame.tolist(), strict=True)
         for row, (stream, frame) in enumerate(pairs):
             rows.setdefault(stream, {}).setdefault(frame, []).append(row)
-        return {self.streams[stream]: frames for stream, frames in rows.items()}
+        sound = {stream: frames for stream, frames in rows.items() if stream not in self.lost}
+        return {self.streams[stream]: frames for stream, frames in sound.items()}
 
 
 def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable:
@@ -60,12 +63,13 @@ def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable
     # Of each observed step the frame of every camera, [S, C]; -1 where there is none.
     shown = _stacked(
         [
-            data[number].shown[start:stop:stride]
-            for number, start, stop, stride in zip(
+            _shown(data[number], range(start, stop, stride), images)
+            for number, start, stop, stride, images in zip(
                 local.tolist(),
                 row.start.tolist(),
                 row.stop.tolist(),
                 row.stride.tolist(),
+                row.images.tolist(),
                 strict=True,
             )
         ]
@@ -78,6 +82,7 @@ def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable
     span = span_of[observation]
     cameras = _stacked([np.asarray([list(each.cameras)], np.int32) for each in data])
     counts = np.asarray([len(each.cameras) for each in data], np.int32)
+    streams = [(stream, each.damage) for each in data for stream in each.cameras.values()]
     table = ImageTable(
         span=span,
         step=step_of[observation],
@@ -85,10 +90,22 @@ def image_table(row: PackRow, episodes: Mapping[int, EpisodeData]) -> ImageTable
         frame=shown[observation, column],
         nth=counted(span, len(row)),
         stream=(starts_of(counts)[local[span]] + column).astype(np.int32),
-        streams=tuple(stream for each in data for stream in each.cameras.values()),
+        streams=tuple(stream for stream, _ in streams),
+        lost=frozenset(n for n, (_, damage) in enumerate(streams) if damage is not None),
     )
     _check_counts(row, table, episodes)
     return table
+
+
+def _shown(data: EpisodeData, steps: range, images: int) -> NDArray[np.int32]:
+    """int32 [S, C]: the frame of each camera at each step, -1 for none."""
+    shown = data.shown[steps.start : steps.stop : steps.step]
+    if data.damage is None or np.count_nonzero(shown >= 0) == images:
+        return shown
+    # With the index the knowledge is gone which steps lack a picture; how many there are is not.
+    stand_ins = np.full(shown.size, -1, np.int32)
+    stand_ins[:images] = 0
+    return stand_ins.reshape(shown.shape)
 
 
 def _stacked(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import xxhash
 from lance.fragment import FragmentMetadata
 
 from lake.errors import CorruptDataError
-from lake.video_runs import verify_packets
+from loader.bad_bytes import BadBytes, bad_spans_of, checked
 from loader.cursor import Cursor
 from loader.fetch import WINDOW_PACKS, FetchedPack, Fetcher, FetchLimits
 from loader.materialized_pack import PackContent, pack_to_bytes
@@ -86,34 +87,34 @@ class ChunkWriter:
         limits = replace(_LIMITS, kept_frame_bytes=0) if copy else _LIMITS
         pinned = self.target.lake.at(header.versions)
         tiers = Tiers(pinned, self.rows.content_key, StorageSettings(), metrics)
-        fetcher = Fetcher(tiers, self.rows, cursor, limits, metrics)
+        fetcher = Fetcher(tiers, self.rows, cursor, limits, metrics, partial(checked, tiers))
+        bad_bytes = BadBytes(header.cameras)
         shape = BatchShape.of(header, settings.image_size)
         encoder = None if copy else PackEncoder(settings, shape, metrics)
         blocks = (
             range(at, min(at + WINDOW_PACKS, stop)) for at in range(first, stop, WINDOW_PACKS)
         )
         for pack, fetched in zip(range(first, stop), fetcher.packs(blocks), strict=True):
+            _require_sound(bad_bytes.settled(fetched), self.rows)
             yield _row(pack, fetched, encoder)
 
 
-def _verify(pack: FetchedPack) -> None:
-    """Check packets that are copied as those are that are decoded.
+def _require_sound(pack: FetchedPack, rows: PlanRows) -> None:
+    """A set holds no spans without data: their number is bounded where they are handed out.
 
     Raises:
-        CorruptDataError: a packet does not match its checksum.
+        CorruptDataError: a span shows what is damaged in the lake.
     """
-    for run in pack.runs:
-        packets = run.run
-        try:
-            verify_packets(run.index, packets.first_packet, run.data, packets.stop_packet)
-        except CorruptDataError as error:
-            raise CorruptDataError(f"{pack.where(run)}: {error}") from error
+    for span in bad_spans_of(pack, rows):
+        raise CorruptDataError(
+            f"span {span.span_id}, {span.where}: {span.reason}; restore the lake's files from a"
+            " copy, or make a plan without the episode (`headrace doctor` lists what is damaged)"
+        )
 
 
 def _row(pack: int, fetched: FetchedPack, encoder: PackEncoder | None) -> dict[str, Any]:
     error = values = 0
     if encoder is None:
-        _verify(fetched)
         content = PackContent(images=fetched.images, signals=fetched.signals, runs=fetched.runs)
     else:
         encoded = encoder.encode(fetched)

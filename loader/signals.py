@@ -1,6 +1,6 @@
 """The signals of a pack: observed states and action chunks, span after span."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,19 @@ def pack_signals(
         chunk = episodes[episode].action[action_start : action_start + queries]
         actions += [chunk, np.zeros((queries - len(chunk), action_size), np.float32)]
     return PackSignals(state=np.concatenate(states), action=np.concatenate(actions))
+
+
+def without_spans(
+    signals: PackSignals, row: PackRow, layout: TokenLayout, bad: Collection[int]
+) -> PackSignals:
+    """The signals of a pack with those of some of its spans, given by row, set to 0."""
+    rows = np.isin(np.arange(len(row)), list(bad))
+    states = np.repeat(rows, row.observed)[:, None]
+    actions = np.repeat(rows, action_queries(row, layout))[:, None]
+    return PackSignals(
+        state=np.where(states, np.float32(0), signals.state),
+        action=np.where(actions, np.float32(0), signals.action),
+    )
 
 
 def action_queries(row: PackRow, layout: TokenLayout) -> NDArray[np.int32]:

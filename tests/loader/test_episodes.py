@@ -5,7 +5,7 @@ import pytest
 
 from lake import Lake
 from loader.cursor import Cursor, Place
-from loader.episodes import EpisodeCache
+from loader.episode_cache import EpisodeCache
 from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
