@@ -1,6 +1,7 @@
-"""Which request fails, and how: drawn from a seed, whatever the order in which requests come."""
+"""Which request fails, and how: drawn from a seed."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -31,6 +32,7 @@ class Fault:
         path: regular expression, searched in the path (`/bucket/key`) of the request.
         methods: that it meets; any where empty.
         most: how often at most, None for no limit.
+        per_request: how often at most the same request is met; with 1 asking again always helps.
         hold_s: of `slow` and `stall`; None holds a stalled request until it is released.
 
     Raises:
@@ -42,6 +44,7 @@ class Fault:
     path: str = ""
     methods: tuple[str, ...] = ()
     most: int | None = None
+    per_request: int | None = None
     hold_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -64,33 +67,39 @@ class Fault:
 class FaultDraw:
     """Draws the fault of each request; not safe to share between threads.
 
-    The draw depends on the seed, the request (method, path, range of bytes) and how often the same
-    one came before: a repeated request has new luck, and the order of others does not matter.
+    Of the requests that a fault may meet, which it meets depends on the seed alone: the third, say,
+    whatever it is for. So as many are met in every run, though names of files are random.
     """
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         self._faults = tuple(faults)
         self._seed = seed
-        self._seen: dict[str, int] = {}
-        self._left = [fault.most for fault in faults]
+        self._seen: Counter[int] = Counter()
+        self._met: Counter[int] = Counter()
+        self._met_by: Counter[tuple[int, str]] = Counter()
 
-    def draw(self, method: str, path: str, byte_range: str) -> Fault | None:
-        """The first fault that befalls a request, None for none."""
-        if not self._faults:
-            return None
+    def draw(self, method: str, path: str, byte_range: str = "") -> tuple[Fault, float] | None:
+        """The first fault that befalls a request, and where in it, in [0, 1); None for none."""
         request = f"{method} {path} {byte_range}"
-        time = self._seen.get(request, 0)
-        self._seen[request] = time + 1
         for number, fault in enumerate(self._faults):
-            luck = chance(self._seed, number, time, request)
-            if self._left[number] == 0 or not fault.meets(method, path) or luck >= fault.rate:
+            if not fault.meets(method, path):
                 continue
-            left = self._left[number]
-            self._left[number] = None if left is None else left - 1
-            return fault
+            self._seen[number] += 1
+            if (
+                _below(self._met[number], fault.most)
+                and _below(self._met_by[number, request], fault.per_request)
+                and chance(self._seed, number, self._seen[number]) < fault.rate
+            ):
+                self._met[number] += 1
+                self._met_by[number, request] += 1
+                return fault, chance(self._seed, number, -self._seen[number])
         return None
 
 
-def chance(seed: int, number: int, time: int, what: str) -> float:
+def _below(count: int, most: int | None) -> bool:
+    return most is None or count < most
+
+
+def chance(seed: int, *what: int) -> float:
     """Uniform in [0, 1), a function of its arguments."""
-    return xxhash.xxh64_intdigest(f"{seed} {number} {time} {what}".encode()) / 2**64
+    return xxhash.xxh64_intdigest(" ".join(map(str, (seed, *what))).encode()) / 2**64

@@ -178,11 +178,11 @@ class S3Proxy:
         with self._lock:
             self._requests[method] += 1
             count = sum(self._requests.values())
-            fault = self._draw.draw(method, unquote(target), byte_range)
+            fault, place = self._draw.draw(method, unquote(target), byte_range) or (None, 0.0)
             if fault is not None:
                 self._injected[fault.kind] += 1
                 self._lock.notify_all()
-        self._pause(self.delay_s + self.jitter_s * chance(self._seed, -1, count, target))
+        self._pause(self.delay_s + self.jitter_s * chance(self._seed, -1, count))
         kind = None if fault is None else fault.kind
         if fault is not None and kind == "stall":
             self._released.wait(fault.hold_s)
@@ -202,10 +202,10 @@ class S3Proxy:
                 pass
             raise _Dropped(reset=True)
         client.connection.sendall(reply.raw)
-        for piece in self._damaged(fault, reply, target, parts):
-            client.connection.sendall(piece)
-            with self._lock:
+        for piece in self._damaged(fault, place, reply.length, parts):
+            with self._lock:  # first, so that whoever has read it finds it counted
                 self._reply_bytes += len(piece)
+            client.connection.sendall(piece)
         if reply.fields.get("connection", "").lower() == "close" or (
             reply.length is None and "transfer-encoding" not in reply.fields
         ):
@@ -229,14 +229,13 @@ class S3Proxy:
         )
 
     def _damaged(
-        self, fault: Fault | None, reply: Head, target: str, parts: Iterable[bytes]
+        self, fault: Fault | None, luck: float, length: int | None, parts: Iterable[bytes]
     ) -> Iterator[bytes]:
         """The reply's body with what the fault does to it; one of unknown length is left alone."""
-        length = reply.length
         if fault is None or not length:
             yield from parts
             return
-        place = min(int(chance(self._seed, -2, length, target) * length), length - 1)
+        place = int(luck * length)
         if fault.kind == "slow":
             yield from self._slowly(parts, length, fault.hold_s or 0.0)
             return

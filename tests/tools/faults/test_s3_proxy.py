@@ -1,12 +1,14 @@
 """The proxy before a real S3 server."""
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from obstore.exceptions import BaseError
 
 from tests.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
-from tools.faults.fault import FaultError
+from tools.faults.fault import Fault, FaultError, Kind
 from tools.faults.proxy_process import S3ProxyProcess
 from tools.faults.s3_proxy import S3Proxy
 
@@ -71,3 +73,104 @@ def test_a_process_that_cannot_start_is_named() -> None:
 def test_an_upstream_must_be_a_plain_address(upstream: str) -> None:
     with pytest.raises(FaultError, match="an address such as"):
         S3Proxy(upstream)
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "reset", "cut", "truncate", "lose_reply"])
+def test_a_fault_is_an_error_and_asking_again_helps(proxy: S3Proxy, kind: Kind) -> None:
+    _store(proxy).put(f"{kind}.bin", _BODY)
+    proxy.set_faults([Fault(kind=kind, path=kind, most=1)])
+    with pytest.raises(BaseError):
+        _store(proxy).get(f"{kind}.bin").bytes()
+    assert bytes(_store(proxy).get(f"{kind}.bin").bytes()) == _BODY
+    assert proxy.traffic.faults == {kind: 1}
+
+
+def test_a_flip_turns_one_bit(s3_server: S3Server) -> None:
+    places = set()
+    for seed in range(3):
+        with S3Proxy(s3_server.endpoint, seed=seed) as proxy:
+            _store(proxy).put("flip.bin", _BODY)
+            proxy.set_faults([Fault(kind="flip", methods=("GET",))])
+            read = bytes(_store(proxy).get("flip.bin").bytes())
+        wrong = [at for at in range(len(_BODY)) if read[at] != _BODY[at]]
+        assert len(read) == len(_BODY)
+        assert len(wrong) == 1
+        assert (read[wrong[0]] ^ _BODY[wrong[0]]).bit_count() == 1
+        places.add(wrong[0])
+    assert len(places) == 3
+
+
+def test_a_lost_reply_is_of_a_request_that_was_done(proxy: S3Proxy) -> None:
+    proxy.set_faults([Fault(kind="lose_reply", methods=("PUT",), most=1)])
+    with pytest.raises(BaseError):
+        _store(proxy).put("lost.bin", _BODY)
+    assert bytes(_store(proxy).get("lost.bin").bytes()) == _BODY
+
+
+def test_a_refused_upload_was_not_done(proxy: S3Proxy) -> None:
+    for kind in ("slow_down", "reset"):
+        proxy.set_faults([Fault(kind=kind, methods=("PUT",), most=1)])
+        with pytest.raises(BaseError):
+            _store(proxy).put(f"refused-{kind}.bin", _BODY)
+        with pytest.raises(FileNotFoundError):
+            _store(proxy).head(f"refused-{kind}.bin")
+
+
+def test_a_stall_lasts_until_released(proxy: S3Proxy) -> None:
+    store = _store(proxy)
+    store.put("stall.bin", _BODY)
+    proxy.set_faults([Fault(kind="stall")])
+    read: list[bytes] = []
+    reading = threading.Thread(target=lambda: read.append(bytes(store.get("stall.bin").bytes())))
+    reading.start()
+    assert proxy.wait_for("stall")
+    assert read == []
+    assert not proxy.wait_for("stall", 2, timeout_s=0.01)
+    proxy.release()
+    reading.join()
+    assert read == [_BODY]
+
+
+def test_a_stall_and_a_slow_reply_may_have_an_end(proxy: S3Proxy) -> None:
+    store = _store(proxy)
+    store.put("held.bin", _BODY)
+    for kind in ("stall", "slow"):
+        proxy.set_faults([Fault(kind=kind, hold_s=0.01)])
+        assert bytes(store.get("held.bin").bytes()) == _BODY
+    assert proxy.traffic.faults == {"stall": 1, "slow": 1}
+
+
+def test_faults_meet_only_what_they_are_told_to(proxy: S3Proxy) -> None:
+    store = _store(proxy)
+    proxy.set_faults([Fault(kind="slow_down", path=r"/meta/", methods=("GET",))])
+    for name in ("meta/a.bin", "data/a.bin"):
+        store.put(name, _BODY)
+        store.head(name)
+    assert bytes(store.get("data/a.bin").bytes()) == _BODY
+    with pytest.raises(BaseError):
+        store.get("meta/a.bin")
+
+
+def test_closing_ends_what_is_stalled(s3_server: S3Server) -> None:
+    before = threading.active_count()
+    with S3Proxy(s3_server.endpoint) as proxy:
+        proxy.set_faults([Fault(kind="stall")])
+        failed: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                _store(proxy).head("nothing.bin")
+            except BaseError as error:
+                failed.append(error)
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        assert proxy.wait_for("stall")
+    reading.join()
+    assert failed
+    assert threading.active_count() == before
+
+
+def test_a_server_that_is_not_there_ends_the_connection() -> None:
+    with S3Proxy("http://127.0.0.1:1") as proxy, pytest.raises(BaseError):
+        _store(proxy).head("nothing.bin")
