@@ -14,6 +14,7 @@ from catalog.selection import Selection
 from lake.store import Lake, open_lake
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
+from loader.padded_keys import PaddedKey, padded_keys
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.window_index import WindowIndex
@@ -133,6 +134,7 @@ class Window(Dataset[Item]):
         )
         if missing == "error":
             require_complete(opened.at(self._index.versions), self._index, chosen)
+        self._cameras = frozenset(key for spec in chosen for key in spec.cameras)
         self._image_dtype = image_dtype
         self._cache_bytes = cache_bytes
         self._storage = storage or StorageSettings()
@@ -203,6 +205,18 @@ class Window(Dataset[Item]):
         """Statistics of the features, see `loader.window_meta.window_stats`."""
         return window_stats(self._place.open(), self._index, self._spec.keys)
 
+    def padded_keys(self, *, dims: Mapping[str, int] | None = None) -> dict[str, PaddedKey]:
+        """What `loader.collate.collate_padded` needs to give batches of one form.
+
+        Args:
+            dims: key -> elements to which its vectors are padded (`{"action": 32}`); where not
+                given, the largest of the episodes.
+
+        Raises:
+            LoaderError: samples of these episodes have no common form; says why.
+        """
+        return padded_keys(self._index, self._spec, image_dtype=self._image_dtype, dims=dims)
+
     def locate(self, sample: int) -> tuple[str, int]:
         """(episode id, step) of a sample."""
         row, step = self._index.locate(sample)
@@ -227,14 +241,13 @@ class Window(Dataset[Item]):
         return self._reader
 
     def _item(self, sample: Sample) -> Item:
-        cameras = self.meta.camera_keys
         item: Item = {}
         for key, value in sample.items():
             if not isinstance(value, np.ndarray):
                 item[key] = value
                 continue
             tensor = torch.from_numpy(value)
-            if key in cameras:
+            if key in self._cameras:
                 tensor = self._picture(tensor)
             item[key] = tensor
         return item

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,9 @@ from packing.choose_episodes import choose_episodes
 
 _COLUMNS: Final = (
     *("episode_id", "spec_id", "dataset", "embodiment", "num_steps", "fps", "content_sha256"),
-    *("features", "cameras", "camera_missing_steps"),
+    *("features", "cameras", "camera_missing_steps", "camera_heights", "camera_widths"),
 )
-_LABELS: Final = ("task", "instruction", "tags")
+_LABELS: Final = ("instruction", "task", "tags")
 _TASK_TAG: Final = "task="
 
 
@@ -33,12 +33,12 @@ class WindowIndex:
 
     Attributes:
         versions: lake table -> version at which everything is read.
-        episodes: one row per episode: the columns of `trajectories` named above, `address`, and
-            the labels `task`, `instruction`, `tags`.
+        episodes: one row per episode: the columns of `trajectories` named above, `address`, its
+            label `tags`, and `text`: its instruction, else its task, else "".
         specs: of the episodes.
         spec: int32 [E], which of them.
         offsets: int64 [E+1], the first sample of each episode, and the number of samples.
-        tasks: the distinct first texts of the episodes, sorted.
+        tasks: the distinct texts, sorted.
     """
 
     versions: dict[str, int]
@@ -51,7 +51,7 @@ class WindowIndex:
     def __post_init__(self) -> None:
         steps = self.episodes["num_steps"].to_numpy().astype(np.int64)
         object.__setattr__(self, "offsets", np.concatenate([[0], np.cumsum(steps)]))
-        texts = {self.texts(row)[0] for row in range(len(self.spec))}
+        texts = pc.unique(self.episodes["text"]).to_pylist()
         object.__setattr__(self, "tasks", tuple(sorted(texts)))
 
     @classmethod
@@ -117,14 +117,38 @@ class WindowIndex:
         """Id of an episode."""
         return str(self.episodes["episode_id"][row].as_py())
 
-    def streams(self, spec: int) -> tuple[set[str], set[str]]:
-        """Feature columns and cameras that episodes of a spec have; it may declare more."""
+    def streams(self, spec: int) -> tuple[dict[str, bool], dict[str, bool]]:
+        """Feature columns and cameras that episodes of a spec have, and whether all of them do.
+
+        A spec may declare more.
+        """
         ours = self.episodes.filter(pa.array(self.spec == spec))
         features, cameras = (
-            set(pc.unique(pc.list_flatten(ours[name])).to_pylist())
+            {
+                each["values"]: each["counts"] == len(ours)
+                for each in pc.value_counts(pc.list_flatten(ours[name])).to_pylist()
+            }
             for name in ("features", "cameras")
         )
         return features, cameras
+
+    def picture_sizes(self, names: Sequence[str | None]) -> set[tuple[int, int]]:
+        """The sizes (height, width) of a camera's pictures in all episodes that have it.
+
+        Args:
+            names: what each of the specs calls it, None where it does not have it.
+        """
+        wanted = pa.array(names, pa.string()).take(pa.array(self.spec))
+        each = {
+            name: pc.list_flatten(self.episodes[name])
+            for name in ("cameras", "camera_heights", "camera_widths")
+        }
+        owner = pc.list_parent_indices(self.episodes["cameras"])
+        ours = pc.fill_null(pc.equal(each["cameras"], wanted.take(owner)), fill_value=False)
+        sizes = (
+            each[name].filter(ours).to_pylist() for name in ("camera_heights", "camera_widths")
+        )
+        return set(zip(*sizes, strict=True))
 
     def fps(self, row: int) -> float | None:
         """Nominal steps per second of an episode, None where it has none."""
@@ -139,14 +163,13 @@ class WindowIndex:
 
     def texts(self, row: int) -> list[str]:
         """Task texts of an episode in the order in which its steps come to them; "" for none."""
-        label: dict[str, Any] = {name: self.episodes[name][row].as_py() for name in _LABELS}
-        first = label["instruction"] or label["task"] or ""
-        tags = label["tags"] or ()
-        return [first, *(t.removeprefix(_TASK_TAG) for t in tags if t.startswith(_TASK_TAG))]
+        tags = self.episodes["tags"][row].as_py() or ()
+        others = (t.removeprefix(_TASK_TAG) for t in tags if t.startswith(_TASK_TAG))
+        return [self.episodes["text"][row].as_py(), *others]
 
     def task_number(self, row: int) -> int:
-        """Number of an episode's first text among `tasks`."""
-        return bisect_left(self.tasks, self.texts(row)[0])
+        """Number of an episode's text among `tasks`."""
+        return bisect_left(self.tasks, self.episodes["text"][row].as_py())
 
     @cached_property
     def _by_address(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -171,6 +194,7 @@ def _with_labels(lake: Lake, rows: pa.Table) -> pa.Table:
         labels = lake.dataset("episodes").to_table(columns=["episode_id", *_LABELS])
     at = pc.index_in(rows["episode_id"], value_set=labels["episode_id"])
     labels = labels.take(at).combine_chunks()
-    for name in _LABELS:
-        rows = rows.append_column(name, labels[name])
-    return rows
+    silent = pc.equal(pc.fill_null(labels["instruction"], ""), "")
+    text = pc.if_else(silent, labels["task"], labels["instruction"])
+    rows = rows.append_column("text", pc.fill_null(text, ""))
+    return rows.append_column("tags", labels["tags"])

@@ -24,10 +24,12 @@ class SpecKeys:
     Attributes:
         features: key -> feature, in the order of the spec.
         cameras: key -> camera.
+        partial: keys that some of its episodes lack.
     """
 
     features: dict[str, FeatureSpec]
     cameras: dict[str, CameraSpec]
+    partial: frozenset[str]
 
     @property
     def all(self) -> list[str]:
@@ -40,6 +42,7 @@ class SpecKeys:
         return SpecKeys(
             features={key: f for key, f in self.features.items() if key in wanted},
             cameras={key: c for key, c in self.cameras.items() if key in wanted},
+            partial=self.partial,
         )
 
 
@@ -64,6 +67,11 @@ def keys_of(index: WindowIndex, spec: int, names: Names) -> SpecKeys:
     return SpecKeys(
         features={key(s): s for s in streams if isinstance(s, FeatureSpec)},
         cameras={key(s): s for s in streams if isinstance(s, CameraSpec)},
+        partial=frozenset(
+            key(s)
+            for s in streams
+            if not (columns[s.column] if isinstance(s, FeatureSpec) else cameras[s.name])
+        ),
     )
 
 
@@ -87,6 +95,7 @@ def choose_keys(specs: Sequence[SpecKeys], keys: Sequence[str] | None) -> list[S
             SpecKeys(
                 features=spec.features,
                 cameras={key: c for key, c in spec.cameras.items() if not c.is_depth},
+                partial=spec.partial,
             )
             for spec in specs
         ]
@@ -110,3 +119,9 @@ def delivered_dtype(feature: FeatureSpec) -> str:
     if feature.dtype in {"string", "bool"}:
         return feature.dtype
     return "float32" if np.dtype(feature.dtype).kind == "f" else "int64"
+
+
+def picture_sizes(index: WindowIndex, keys: Sequence[SpecKeys], key: str) -> set[tuple[int, int]]:
+    """The sizes (height, width) of the pictures that episodes have under a key."""
+    cameras = (spec.cameras.get(key) for spec in keys)
+    return index.picture_sizes([None if camera is None else camera.name for camera in cameras])

@@ -13,7 +13,7 @@ from lake.spec import FeatureSpec
 from lake.store import Lake
 from loader.errors import LoaderError
 from loader.window_index import WindowIndex
-from loader.window_keys import COUNTERS, SpecKeys, delivered_dtype
+from loader.window_keys import COUNTERS, SpecKeys, delivered_dtype, picture_sizes
 
 _STATS: Final = ("count", "invalid", "min", "max", "mean", "m2", "sketch")
 _PROBABILITIES: Final = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -25,7 +25,8 @@ class WindowMeta:
 
     Attributes:
         features: key -> `dtype` (as delivered; `video` for cameras), `shape` of one step (cameras:
-            height, width, 3) and `names`; of the first spec that has the key.
+            height, width, 3) and `names`. Where episodes differ: of the first spec that has the
+            key, and the smallest picture.
         camera_keys: keys of pictures.
         tasks: the distinct task texts.
         robot_type: embodiments of the episodes, joined by commas.
@@ -55,17 +56,15 @@ def window_meta(
 ) -> WindowMeta:
     """The facts of an index."""
     features: dict[str, Mapping[str, Any]] = {}
+    camera_keys = tuple(dict.fromkeys(key for spec in keys for key in spec.cameras))
+    for key in camera_keys:
+        height, width = image_size or min(picture_sizes(index, keys, key))
+        features[key] = {
+            "dtype": "video",
+            "shape": (height, width, 3),
+            "names": ["height", "width", "channels"],
+        }
     for spec in keys:
-        for key, camera in spec.cameras.items():
-            height, width = image_size or (camera.height, camera.width)
-            features.setdefault(
-                key,
-                {
-                    "dtype": "video",
-                    "shape": (height, width, 3),
-                    "names": ["height", "width", "channels"],
-                },
-            )
         for key, feature in spec.features.items():
             features.setdefault(key, _described(feature))
     for key in COUNTERS:
@@ -74,7 +73,7 @@ def window_meta(
     rows = index.episodes
     return WindowMeta(
         features=features,
-        camera_keys=tuple(dict.fromkeys(key for spec in keys for key in spec.cameras)),
+        camera_keys=camera_keys,
         tasks=index.tasks,
         robot_type=",".join(sorted(set(rows["embodiment"].to_pylist()))),
         episodes={
