@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loader.batch import Modality, PackedBatch
+    from loader.collate import collate_packed, collate_padded
     from loader.device import on_device
     from loader.errors import BatchError, LoaderError, LoaderStateError, WorkerDiedError
     from loader.metrics import LoaderMetrics
     from loader.pack_loader import PackLoader
     from loader.torch_face import PackDataset
+    from loader.window import Window
 
 __all__ = [
     "BatchError",
@@ -24,7 +26,10 @@ __all__ = [
     "PackDataset",
     "PackLoader",
     "PackedBatch",
+    "Window",
     "WorkerDiedError",
+    "collate_packed",
+    "collate_padded",
     "on_device",
 ]
 
@@ -37,7 +42,10 @@ _HOMES = {
     "PackDataset": "torch_face",
     "PackLoader": "pack_loader",
     "PackedBatch": "batch",
+    "Window": "window",
     "WorkerDiedError": "errors",
+    "collate_packed": "collate",
+    "collate_padded": "collate",
     "on_device": "device",
 }
 
