@@ -1,6 +1,7 @@
 """From positions to filled buffers: the one code path that both process modes run."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.pool import Buffer, BufferPool
 from loader.shape import BatchShape
+from loader.storage.origin import bounded
+from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.wire import Frame
@@ -66,15 +69,19 @@ def stream_batches(
     """
     rows = PlanRows(plan)
     fetcher: Fetcher | MaterializedFetcher
+    tiers: Tiers | PackTiers
     if materialized is None:
         tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
         fetcher = Fetcher(tiers, rows, cursor, limits, metrics)
     else:
-        packs = MaterializedSet.open(lake, plan.header, materialized).require_complete()
-        fetcher = MaterializedFetcher(packs, rows, cursor, shape, limits, metrics)
+        stored = MaterializedSet.open(bounded(lake, storage), plan.header, materialized)
+        tiers = PackTiers(stored.require_complete(), storage, metrics)
+        fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
     decoder = PictureDecoder(shape, metrics)
-    for fetched in fetcher.packs(blocks):
-        yield _fill(fetched, rows, shape, pool, decoder, metrics)
+    packs = fetcher.packs(blocks)
+    with closing(packs), tiers:  # reads are given up first, so that their threads end at once
+        for fetched in packs:
+            yield _fill(fetched, rows, shape, pool, decoder, metrics)
 
 
 def _fill(

@@ -1,10 +1,14 @@
 """Frames shared between materialised packs: each is there when it is shown, and gone after."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 import pytest
 
 from lake import Lake
+from lake.errors import LakeError
+from loader import materialized_fetch
 from loader.cursor import Cursor
 from loader.fetch import WINDOW_PACKS, FetchLimits
 from loader.materialize import materialize
@@ -13,6 +17,8 @@ from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.shape import BatchShape
+from loader.storage.pack_tiers import PackTiers
+from loader.storage.settings import StorageSettings
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.window_spans import WindowSpans
@@ -49,13 +55,14 @@ class Follower:
             world_size=1,
         )
         self.plan, self.cursor, self.known, self.handed = plan, cursor, 0, 0
+        packs, metrics = MaterializedSet.open(lake, plan.header, "copy"), LoaderMetrics()
         self.fetcher = MaterializedFetcher(
-            MaterializedSet.open(lake, plan.header, "copy"),
+            PackTiers(packs, StorageSettings(), metrics),
             PlanRows(plan),
             cursor,
             BatchShape.of(plan.header),
             limits,
-            LoaderMetrics(),
+            metrics,
         )
         self.kept: set[tuple[int, int, int]] = set()
         self.decoded = self.shown = self.most_kept = self.most_held = 0
@@ -145,3 +152,36 @@ def test_packs_that_are_here_stay_within_their_bytes(
     follower.run()
     assert follower.most_held < (kilobytes << 10) + largest
     assert (follower.decoded < follower.shown) == (kilobytes == 60)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_sizes_read_in_parts_change_nothing(
+    lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    whole = Follower(lake, plan, _limits(1 << 30, 1 << 30))
+    whole.run()
+    monkeypatch.setattr(materialized_fetch, "_BLOCKS_AHEAD", blocks)
+    parts = Follower(lake, plan, _limits(1 << 30, 1 << 30))
+    parts.run()
+    assert (parts.decoded, parts.most_kept) == (whole.decoded, whole.most_kept)
+
+
+@pytest.mark.parametrize("columns", [["data_bytes"], ["pack", "data", "checksum"]])
+def test_an_error_comes_behind_all_packs_before_it(
+    lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch, columns: list[str]
+) -> None:
+    bad = 3 * WINDOW_PACKS + 2
+    take = MaterializedSet.take
+
+    def fail(self: MaterializedSet, packs: Sequence[int], wanted: Sequence[str]) -> pa.Table:
+        if bad in packs and list(wanted) == columns:
+            raise LakeError("the store is down")
+        return take(self, packs, wanted)
+
+    monkeypatch.setattr(MaterializedSet, "take", fail)
+    monkeypatch.setattr(materialized_fetch, "_BLOCKS_AHEAD", 1)
+    follower = Follower(lake, plan, _limits(1 << 30, 1 << 30))
+    with pytest.raises(LakeError, match=f"materialised pack {bad} .*the store is down"):
+        follower.run()
+    assert follower.handed == 3 * WINDOW_PACKS
+    assert not [t for t in threading.enumerate() if t.name.startswith("headrace ")]
