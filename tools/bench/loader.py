@@ -2,31 +2,26 @@
 
 One idea per file: `loader_data` records video as LeRobot's recorder does, `loader_trajectories`
 streams whole episodes beside plain PyAV loops, `loader_windows` streams shuffled window samples,
-`loader_start` is about the first batch, `loader_wait` about a trainer that waits, `loader_s3` about
-latency, `loader_peers` about other loaders, `loader_headspace` about one's own lake.
+`loader_window_face` takes them one by one, `loader_peers` runs other loaders, `loader_s3` adds
+latency, `loader_start` is about the first batch, `loader_wait` about a trainer that waits,
+`loader_headspace` about one's own lake.
 """
 
-import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from loader import PackLoader
 from packing.plan_store import save_plan
 from tools.bench.framework import BenchResult, interleave, take_turns
-from tools.bench.loader_data import (
-    AV1,
-    H264,
-    H264_GOP30,
-    Coding,
-    Recorded,
-    plan_trajectories,
-    record,
-)
-from tools.bench.loader_s3 import DELAYS_MS, s3_contenders, s3_ratios, s3_rows, served
+from tools.bench.loader_data import Recorded, plan_trajectories, record
+from tools.bench.loader_peers import NOT_INSTALLED, peer_contenders
+from tools.bench.loader_picture import draw_contenders
+from tools.bench.loader_s3 import s3_contenders, s3_ratios, s3_rows, served
+from tools.bench.loader_size import FULL, QUICK, LoaderBench
 from tools.bench.loader_start import Start, import_seconds, start, start_rows
 from tools.bench.loader_trajectories import (
     trajectory_contenders,
@@ -34,81 +29,31 @@ from tools.bench.loader_trajectories import (
     trajectory_rows,
 )
 from tools.bench.loader_wait import Wait, simulate_training
-from tools.bench.loader_windows import (
-    RGB,
-    TWO_PROCESSES,
-    plan_quality,
-    stretch_row,
-    window_contenders,
-)
+from tools.bench.loader_window_face import face_contenders
+from tools.bench.loader_windows import plan_quality, stretch_row, window_contenders, window_ratios
 from tools.bench.stretch import Stretch
+from tools.peers.job import PeerRun
 
 _STEP_S: Final = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoaderBench:
-    """How much is measured.
+def run(quick: bool, interpreters: Sequence[str] = ()) -> BenchResult:  # noqa: FBT001  # the one signature of all benches
+    """Measure; `quick` uses less data, fewer packs and 3 repetitions in place of 5.
 
-    Attributes:
-        episodes: coding -> episodes of its dataset, about 225 steps each.
-        picture: (height, width) of the pictures.
-        repetitions: timed rounds.
-        skip: packs of windows before the timed ones; None for as many as a run lasts.
-        packs: of windows timed per round.
-        trajectory_episodes: streamed as whole trajectories.
-        training_steps: of 50 ms, for the share of waiting.
-        delays_ms: of the object store.
-        s3_repetitions: rounds over local disk and the object store.
-        starts: fresh processes per process mode.
-        warm_up: whether trajectories have an untimed round.
+    Args:
+        quick: end within 50 s on 2 cores, where no peers are asked for.
+        interpreters: of environments that have peers (see tools/peers/README.md).
     """
-
-    episodes: Mapping[Coding, int]
-    picture: tuple[int, int] = (240, 320)
-    repetitions: int
-    skip: int | None
-    packs: int
-    trajectory_episodes: int
-    training_steps: int
-    delays_ms: tuple[int, ...] = DELAYS_MS
-    s3_repetitions: int
-    starts: int
-    warm_up: bool
+    return measure_loader(QUICK if quick else FULL, interpreters)
 
 
-FULL: Final = LoaderBench(
-    episodes={H264: 300, H264_GOP30: 300, AV1: 120},
-    repetitions=5,
-    skip=None,
-    packs=96,
-    trajectory_episodes=20,
-    training_steps=200,
-    s3_repetitions=5,
-    starts=5,
-    warm_up=True,
-)
-QUICK: Final = LoaderBench(
-    episodes={H264: 100, H264_GOP30: 100, AV1: 20},
-    repetitions=3,
-    skip=24,
-    packs=24,
-    trajectory_episodes=4,
-    training_steps=40,
-    delays_ms=(20,),
-    s3_repetitions=2,
-    starts=2,
-    warm_up=False,
-)
+def picture(result: BenchResult, path: Path) -> None:
+    """Draw CPU per sample of every contender (`--picture`)."""
+    draw_contenders(result.rows, path)
 
 
-def run(quick: bool) -> BenchResult:  # noqa: FBT001  # the one signature of all benches
-    """Measure; `quick` uses less data, fewer packs and 3 repetitions in place of 5."""
-    return measure_loader(QUICK if quick else FULL)
-
-
-def measure_loader(bench: LoaderBench) -> BenchResult:
-    """Measure what `bench` says."""
+def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> BenchResult:
+    """Measure what `bench` says, with the peers that the interpreters' environments have."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
         recordings = [
@@ -117,39 +62,33 @@ def measure_loader(bench: LoaderBench) -> BenchResult:
         ]
         h264 = recordings[0]
         save_plan(h264.lake, h264.windows)
-        windows = _windows(recordings, bench)
+        rows, window_ratios = _windows(recordings, bench, interpreters, folder / "peers")
         trajectories, trajectory_cpu = _trajectories(h264, bench)
         from_s3 = _from_s3(h264, bench, folder / "s3")
         starts = _starts(h264, bench)
         wait = _training(h264, bench)
     imports = import_seconds(bench.starts)
-    header = h264.windows.header
+    quality = h264.windows.header.quality
     ratios = {
         **trajectory_ratios(trajectory_cpu),
-        **_window_ratios(windows, recordings),
+        **window_ratios,
         **s3_ratios(from_s3),
         "data_wait_share_50ms": wait.share,
-        "first_batch_s": _median([s.total_s for s in starts["child"]]),
-        "first_batch_inline_s": _median([s.total_s for s in starts["inline"]]),
+        "first_batch_s": median([s.total_s for s in starts["child"]]),
+        "first_batch_inline_s": median([s.total_s for s in starts["inline"]]),
         "import_loader_s": imports["import loader"],
         "import_pack_loader_s": imports["from loader import PackLoader"],
-        "q1": header.quality.shuffle[1],
-        "near_duplicates": header.quality.near_duplicates,
-        "padding": header.quality.padding,
+        **{f"q{k}": quality.shuffle[k] for k in (1, 16) if k in quality.shuffle},
+        "near_duplicates": quality.near_duplicates,
+        "padding": quality.padding,
     }
-    if 16 in header.quality.shuffle:
-        ratios["q16"] = header.quality.shuffle[16]
-    quality = {r.coding.label: plan_quality(r.windows.header) for r in recordings}
     return BenchResult(
         name="loader",
-        rows=[
-            stretch_row(contender, video, runs, quality[video])
-            for (contender, video), runs in windows.items()
-        ],
+        rows=rows,
         tables={
             "whole trajectories": trajectories,
-            "starting": start_rows(starts),
             "the same lake from an object store": s3_rows(from_s3),
+            "starting": start_rows(starts),
             "a training step of 50 ms": [_wait_row(wait)],
         },
         ratios=ratios,
@@ -158,30 +97,46 @@ def measure_loader(bench: LoaderBench) -> BenchResult:
 
 
 def _windows(
-    recordings: Sequence[Recorded], bench: LoaderBench
-) -> dict[tuple[str, str], list[Stretch]]:
-    contenders = {
+    recordings: Sequence[Recorded], bench: LoaderBench, interpreters: Sequence[str], folder: Path
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The table's lines and the ratios of everybody who delivers window samples."""
+    ours = {
         key: work
         for number, recorded in enumerate(recordings)
-        for key, work in window_contenders(
-            recorded, skip=bench.skip, count=bench.packs, others=number == 0
-        ).items()
+        for key, work in {
+            **window_contenders(recorded, skip=bench.skip, count=bench.packs, others=number == 0),
+            **face_contenders(
+                recorded, skip=bench.others_skip, count=bench.others_packs, others=number == 0
+            ),
+        }.items()
     }
-    return take_turns(contenders, repetitions=bench.repetitions)
-
-
-def _window_ratios(
-    windows: Mapping[tuple[str, str], Sequence[Stretch]], recordings: Sequence[Recorded]
-) -> dict[str, float]:
-    ratios = {
-        f"window_cpu_ms_{recorded.coding.key}": _median(
-            [s.cpu_ms for s in windows[RGB, recorded.coding.label]]
-        )
-        for recorded in recordings
+    theirs, absent = peer_contenders(
+        recordings, interpreters, folder, skip=bench.others_skip, count=bench.others_packs
+    )
+    contenders: dict[tuple[str, str], Callable[[], Stretch | PeerRun]] = {
+        **ours,
+        **{peer.key: peer.run for peer in theirs},
     }
-    fast = windows[TWO_PROCESSES, recordings[0].coding.label]
-    ratios["window_samples_per_s_h264"] = _median([s.samples_per_s for s in fast])
-    return ratios
+    outcomes = take_turns(contenders, repetitions=bench.repetitions)
+    quality = {r.coding.label: plan_quality(r.windows.header) for r in recordings}
+    stretches = {key: [run for run in outcomes[key] if isinstance(run, Stretch)] for key in ours}
+    rows = [
+        stretch_row(name, video, runs, quality[video]) for (name, video), runs in stretches.items()
+    ]
+    ratios = window_ratios(stretches, recordings)
+    for peer in theirs:
+        runs = [run for run in outcomes[peer.key] if isinstance(run, PeerRun)]
+        rows.append(peer.row(runs))
+        ratios |= peer.ratios(runs)
+    rows += [
+        {
+            **dict.fromkeys(rows[0], "-"),
+            "contender": peer.label,
+            "video": NOT_INSTALLED if interpreters else "not measured without --peers",
+        }
+        for peer in absent
+    ]
+    return rows, ratios
 
 
 def _trajectories(
@@ -197,9 +152,7 @@ def _trajectories(
         repetitions=bench.repetitions,
         warm_up=bench.warm_up,
     )
-    cpu_ms = {
-        name: _median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()
-    }
+    cpu_ms = {name: median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()}
     return trajectory_rows(timings, steps, plan.header), cpu_ms
 
 
@@ -262,7 +215,3 @@ def _notes(recordings: Sequence[Recorded], bench: LoaderBench) -> tuple[str, ...
             " converts nothing) with YUV"
         ),
     )
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values)

@@ -17,10 +17,10 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from lake import Lake
 from lake.object_store import is_object_store
@@ -28,6 +28,8 @@ from loader import PackedBatch, PackLoader
 from loader.storage.settings import StorageSettings
 from packing.plan import Plan
 from tools.bench.framework import BenchResult
+from tools.bench.loader_data import H264, record
+from tools.bench.loader_s3 import NO_SERVER, served
 from tools.bench.loader_wait import Wait, simulate_training
 
 SYNTHETIC: Final = "synthetic"
@@ -47,13 +49,23 @@ class Headspace:
         step_s: of a training step.
         steps: per run after its first.
         most_s: per run; ends it earlier.
+        episodes: of the bench's own lake.
         num_workers: decode processes.
     """
 
     step_s: float = 0.05
-    steps: int = 200
-    most_s: float = 10.0
+    steps: int
+    most_s: float
+    episodes: int
     num_workers: int = 1
+
+    def with_training(self, *, step_s: float, num_workers: int) -> Self:
+        """The same length for another training."""
+        return replace(self, step_s=step_s, num_workers=num_workers)
+
+
+FULL: Final = Headspace(steps=200, most_s=12.0, episodes=200)
+QUICK: Final = Headspace(steps=40, most_s=3.0, episodes=60)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +94,19 @@ class Level:
         """The stage that took most of the free run's time; waiting for the consumer is none."""
         busy = {name: s for name, s in self.stage_s.items() if name != "send"}
         return max(busy, key=lambda name: busy[name]) if any(busy.values()) else "memory"
+
+
+def bench_headspace(headspace: Headspace) -> BenchResult:
+    """Measure every level on a lake of the bench, served with latency too where that is possible.
+
+    Without the server's program the note says so.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        recorded = record(Path(name), H264, episodes=headspace.episodes, size=(240, 320))
+        with served(recorded, Path(name) / "s3", (20,)) as reached:
+            more = {way: there.lake for way, there in reached.items()}
+            result = measure_headspace(recorded.lake, recorded.windows, headspace, more)
+    return result if more else replace(result, notes=(*result.notes, f"no S3: {NO_SERVER}"))
 
 
 def measure_headspace(

@@ -6,12 +6,11 @@ Mosaic streaming shuffle by themselves; how well is computed from the samples th
 
 import json
 import os
-import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -87,69 +86,97 @@ PEERS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeerBench:
-    """How peers are measured.
+class PeerContender:
+    """A peer on a recording.
 
     Attributes:
-        interpreters: of the environments that are searched for peers, in this order.
-        repetitions: rounds.
-        skip: batches of 32 before the timed ones.
-        count: batches timed.
+        peer: which.
+        interpreter: of the environment that has it.
+        recorded: what it reads.
+        job: what it is asked.
     """
 
-    interpreters: tuple[str, ...]
-    repetitions: int
-    skip: int
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Contender:
     peer: Peer
+    interpreter: str
     recorded: Recorded
-    workers: int
-    run: Callable[[], PeerRun]
+    job: PeerJob
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Name and video, as the table shows them."""
+        workers = f", {self.job.workers} workers" if self.job.workers else ""
+        return f"{self.peer.label}{workers}", self.recorded.coding.label
+
+    def run(self) -> PeerRun:
+        """One round.
+
+        Raises:
+            PeerError: it failed.
+        """
+        return run_peer(self.interpreter, self.peer.script, self.job)
+
+    def row(self, runs: Sequence[PeerRun]) -> dict[str, Any]:
+        """The line of the table."""
+        name, video = self.key
+        return stretch_row(
+            f"{name} ({runs[0].library.split()[-1]})",
+            video,
+            [run.stretch for run in runs],
+            shuffle_of(self.recorded, runs[0]),
+        )
+
+    def ratios(self, runs: Sequence[PeerRun]) -> dict[str, float]:
+        """Its figures."""
+        name, coding = self.peer.key, self.recorded.coding.key
+        found = [run.stretch for run in runs]
+        if not self.job.workers:
+            return {f"{name}_window_cpu_ms_{coding}": median([s.cpu_ms for s in found])}
+        return {
+            f"{name}_window_samples_per_s_{coding}": median([s.samples_per_s for s in found]),
+            f"{name}_first_batch_s": median([s.first_batch_s for s in found]),
+        }
 
 
-def measure_peers(
-    recordings: Sequence[Recorded], bench: PeerBench, folder: Path
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Lines of the table, one for every peer that is absent too, and the ratios.
+def peer_contenders(
+    recordings: Sequence[Recorded],
+    interpreters: Sequence[str],
+    folder: Path,
+    *,
+    skip: int,
+    count: int,
+) -> tuple[list[PeerContender], list[Peer]]:
+    """The peers that are installed, on recordings in their formats, and those that are not.
 
     Args:
-        recordings: what is read; the first in all forms, with and without workers.
-        bench: how.
+        recordings: what is read; the first also with two workers.
+        interpreters: of the environments that are searched, in this order.
         folder: for copies in the peers' formats.
+        skip: batches of 32 before the timed ones.
+        count: batches timed.
 
     Raises:
-        PeerError: a peer that is installed failed.
+        PeerError: an interpreter cannot be run, or a recording not be converted.
     """
-    rows: list[dict[str, Any]] = []
-    contenders: list[_Contender] = []
+    contenders, absent = [], []
     for peer in PEERS:
-        found = find_interpreter(peer, bench.interpreters)
+        found = find_interpreter(peer, interpreters)
         if found is None:
-            rows.append({"contender": peer.label, "video": NOT_INSTALLED})
+            absent.append(peer)
             continue
         for number, recorded in enumerate(recordings):
             if number and peer.form == "steps":
-                continue  # pictures of its own: the video's coding is not read
+                continue  # it has pictures of its own, whatever the video's coding
             dataset = convert(peer, recorded, found, folder)
-            for workers in (0, 2) if number == 0 else (0,):
-                job = _job(peer, recorded, dataset, workers, bench)
-                run = partial(run_peer, found, peer.script, job)
-                contenders.append(
-                    _Contender(peer=peer, recorded=recorded, workers=workers, run=run)
+            contenders += [
+                PeerContender(
+                    peer=peer,
+                    interpreter=found,
+                    recorded=recorded,
+                    job=_job(peer, recorded, dataset, workers=workers, skip=skip, count=count),
                 )
-    runs: list[list[PeerRun]] = [[] for _ in contenders]
-    for _ in range(bench.repetitions):
-        for contender, done in zip(contenders, runs, strict=True):
-            done.append(contender.run())
-    ratios: dict[str, float] = {}
-    for contender, done in zip(contenders, runs, strict=True):
-        rows.append(_row(contender, done))
-        ratios |= _ratios(contender, done)
-    return rows, ratios
+                for workers in ((0, 2) if number == 0 else (0,))
+            ]
+    return contenders, absent
 
 
 def find_interpreter(peer: Peer, interpreters: Sequence[str]) -> str | None:
@@ -235,30 +262,21 @@ def _run(command: list[str], stdin: str) -> str:
     return done.stdout
 
 
-def _job(peer: Peer, recorded: Recorded, dataset: Path, workers: int, bench: PeerBench) -> PeerJob:
-    packs = bench.skip + bench.count + 2 * workers + 1
+def _job(
+    peer: Peer, recorded: Recorded, dataset: Path, *, workers: int, skip: int, count: int
+) -> PeerJob:
+    packs = skip + count + 2 * workers + 1
     order = planned_order(recorded.windows, recorded.shape, packs=packs)
     return PeerJob(
         dataset=str(dataset),
         order=[(episode, step) for episode, step in order.tolist()] if peer.takes_orders else [],
         lengths=recorded.shape.lengths().tolist(),
-        cameras=[f"observation.images.{camera}" for camera in recorded.shape.cameras],
         fps=recorded.shape.fps,
         batch=WINDOWS_PER_PACK,
         chunk=CHUNK,
         workers=workers,
-        skip=bench.skip,
-        count=bench.count,
-    )
-
-
-def _row(contender: _Contender, runs: Sequence[PeerRun]) -> dict[str, Any]:
-    workers = f", {contender.workers} workers" if contender.workers else ""
-    return stretch_row(
-        f"{contender.peer.label}{workers} ({runs[0].library.split()[-1]})",
-        contender.recorded.coding.label,
-        [run.stretch for run in runs],
-        shuffle_of(contender.recorded, runs[0]),
+        skip=skip,
+        count=count,
     )
 
 
@@ -293,15 +311,3 @@ def _effective(episode: Int64s, size: int) -> float:
         share = np.unique(episode[begin : begin + size], return_counts=True)[1] / size
         found.append(np.exp(-(share * np.log(share)).sum()))
     return float(np.mean(found))
-
-
-def _ratios(contender: _Contender, runs: Sequence[PeerRun]) -> dict[str, float]:
-    key = f"{contender.peer.key}_window"
-    coding = contender.recorded.coding.key
-    median = statistics.median
-    if contender.workers:
-        return {
-            f"{key}_samples_per_s_{coding}": median([r.stretch.samples_per_s for r in runs]),
-            f"{contender.peer.key}_first_batch_s": median([r.stretch.first_batch_s for r in runs]),
-        }
-    return {f"{key}_cpu_ms_{coding}": median([r.stretch.cpu_ms for r in runs])}

@@ -147,7 +147,9 @@ def _per_sample(runs: Sequence[Stretch], name: str, scale: float = 1.0) -> float
     return total / sum(s.samples for s in runs) * scale if total else "-"
 
 
-def _read(lake: Lake, plan: Plan, proxy: S3ProxyProcess | None, skip: int, count: int) -> Stretch:
+def _read(
+    lake: Lake, proxy: S3ProxyProcess | None, *, plan: Plan, skip: int, count: int
+) -> Stretch:
     with PackLoader(lake, plan) as loader:
 
         def counters() -> dict[str, int]:

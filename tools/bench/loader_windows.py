@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 from loader import PackLoader
@@ -63,6 +64,23 @@ def window_contenders(
         found[YUV, label] = partial(time, count=count, process="inline", image_format="yuv")
         found[TWO_PROCESSES, label] = partial(time, count=2 * count, num_workers=2)
     return found
+
+
+def window_ratios(
+    windows: Mapping[tuple[str, str], Sequence[Stretch]], recordings: Sequence[Recorded]
+) -> dict[str, float]:
+    """CPU per window of every coding, and the speed of two decode processes on the first."""
+    ratios = {
+        f"window_cpu_ms_{recorded.coding.key}": median(
+            [s.cpu_ms for s in windows[RGB, recorded.coding.label]]
+        )
+        for recorded in recordings
+    }
+    first = recordings[0].coding
+    yuv, fast = windows[YUV, first.label], windows[TWO_PROCESSES, first.label]
+    ratios[f"window_cpu_ms_{first.key}_yuv"] = median([s.cpu_ms for s in yuv])
+    ratios[f"window_samples_per_s_{first.key}"] = median([s.samples_per_s for s in fast])
+    return ratios
 
 
 def stretch_row(

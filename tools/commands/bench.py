@@ -8,10 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from tools.commands.bench_cost import JsonTo, Quick, cost
+from tools.commands.bench_loader import loader
 
 _PLAIN: Final = {
     "ingest": "Stream copy against a plain demux of the same files.",
-    "loader": "Streaming against a plain decode of the same files.",
     "training": "A packed training step against the same spans padded.",
     "catalog": "Refresh and queries over many episodes.",
 }
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     )
     for name, what in _PLAIN.items():
         benches.command(name, help=what)(_plain(name))
+    benches.command("loader")(loader)
     benches.command("packing")(packing)
     benches.command("cost")(cost)
     app.add_typer(benches, name="bench")

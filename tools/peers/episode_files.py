@@ -99,7 +99,7 @@ def _cut(path: Path, bounds: list[dict[str, int]], fps: int) -> Iterator[tuple[b
             last = groups[stop] if stop < len(groups) else len(packets)
             file = io.BytesIO()
             with av.open(file, "w", format="mp4") as out:
-                copy = out.add_stream_from_template(stream)
+                copy = out.add_stream_from_template(stream, opaque=True)  # no encoder is needed
                 for packet in packets[groups[first] : last]:
                     out.mux(_shifted(packet, copy, packets[groups[first]].pts or 0))
             yield file.getvalue(), begin - keys[first]

@@ -18,7 +18,6 @@ class PeerJob:
         order: (episode, step) of the samples in the order asked for; peers that shuffle by
             themselves do not look at it.
         lengths: steps of every episode.
-        cameras: feature names of the cameras.
         fps: steps per second.
         batch: samples of a batch.
         chunk: actions of a sample.
@@ -31,7 +30,6 @@ class PeerJob:
     dataset: str
     order: Samples
     lengths: list[int]
-    cameras: list[str]
     fps: int
     batch: int
     chunk: int
