@@ -1,6 +1,7 @@
 """Window: single samples with deltas in time, for trainers that were written for LeRobotDataset."""
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,6 +140,7 @@ class Window(Dataset[Item]):
         self._cache_bytes = cache_bytes
         self._storage = storage or StorageSettings()
         self._reader: WindowReader | None = None
+        self._closer: Callable[[], object] = _nothing
         self._pid = os.getpid()
         self.image_transforms = image_transforms
         self.metrics = LoaderMetrics()
@@ -222,14 +224,22 @@ class Window(Dataset[Item]):
         row, step = self._index.locate(sample)
         return self._index.episode_id(row), step
 
+    def close(self) -> None:
+        """End what this process opened; a sample asked for later opens it again."""
+        self._closer()
+        self._reader = None
+
     def __getstate__(self) -> dict[str, Any]:
         """To be sent to another process: all but what is open in this one."""
-        return {**self.__dict__, "_reader": None, "metrics": LoaderMetrics()}
+        return {**self.__dict__, "_reader": None, "_closer": _nothing}
 
     def _opened(self) -> WindowReader:
         """This process's reader: a fork must not use what its parent had opened."""
         if self._reader is None or self._pid != os.getpid():
-            tiers = Tiers(self._place.open(), self._index.content_key, self._storage, self.metrics)
+            lake = self._place.open()
+            tiers = Tiers(lake, self._index.content_key, self._storage, self.metrics)
+            self._pid = os.getpid()
+            self._closer = weakref.finalize(self, _close, tiers, self._pid)
             self._reader = WindowReader(
                 tiers,
                 self._index,
@@ -237,7 +247,6 @@ class Window(Dataset[Item]):
                 cache_bytes=self._cache_bytes,
                 metrics=self.metrics,
             )
-            self._pid = os.getpid()
         return self._reader
 
     def _item(self, sample: Sample) -> Item:
@@ -256,6 +265,16 @@ class Window(Dataset[Item]):
         if self._image_dtype == "float32":
             pixels = pixels.to(torch.float32) / 255
         return pixels if self.image_transforms is None else self.image_transforms(pixels)
+
+
+def _nothing() -> None:
+    """Nothing is open."""
+
+
+def _close(tiers: Tiers, pid: int) -> None:
+    """End the threads of the process that started them; a fork has none of them."""
+    if os.getpid() == pid:
+        tiers.close()
 
 
 def _is_size(value: object) -> bool:

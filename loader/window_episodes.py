@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from lake.errors import CorruptDataError
 from lake.read import Signals, parse_signals, signal_columns
 from lake.read_video import INDEX_COLUMNS, EpisodeVideos, parse_video_indexes
 from lake.spec import FeatureSpec
-from loader.episodes import CameraStream
+from loader.episodes import EPISODE_BYTES, PACKET_BYTES, CameraStream
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
 from loader.storage.tiers import Tiers
@@ -95,23 +97,36 @@ class WindowEpisodes:
         lake = self._tiers.lake
         addresses = [int(self._index.episodes["address"][row].as_py()) for row in rows]
         columns = signal_columns(lake, self._features)
-        index_columns = INDEX_COLUMNS if self._video else ()
-        table = self._tiers.rows(addresses, list({*columns, *index_columns, _CONTENT}))
-        self._metrics.counts["requests"] += 1
+        columns = [*columns, *(INDEX_COLUMNS if self._video else ()), _CONTENT]
+        self._metrics.add(requests=1)
+        table = self._tiers.rows(addresses, list(dict.fromkeys(columns)))
+        try:
+            read = self._parsed(table, rows, addresses, columns)
+        except CorruptDataError:  # on the way, or in a cache: what the lake holds decides
+            table = self._tiers.rows(addresses, list(dict.fromkeys(columns)), past_caches=True)
+            read = self._parsed(table, rows, addresses, columns)
+        for row, episode in zip(rows, read, strict=True):
+            self._held[row] = episode
+            self._bytes += episode.nbytes
+
+    def _parsed(
+        self, table: pa.Table, rows: Sequence[int], addresses: Sequence[int], columns: Sequence[str]
+    ) -> list[WindowEpisode]:
+        lake = self._tiers.lake
         signals = parse_signals(lake, table, addresses, columns)
         videos: Sequence[EpisodeVideos | None] = [None] * len(rows)
         if self._video:
             videos = parse_video_indexes(table, addresses)
-        contents = table[_CONTENT].to_pylist()
-        for row, signal, video, content in zip(rows, signals, videos, contents, strict=True):
+        for row, content in zip(rows, table[_CONTENT].to_pylist(), strict=True):
             if content != self._index.episodes[_CONTENT][row].as_py():
                 raise LoaderError(
                     f"{lake.uri}: episode {self._index.episode_id(row)} is not at its address any"
-                    f" more (there is {signal.episode_id}); open the lake again"
+                    " more; open the Window again"
                 )
-            episode = self._episode(row, signal, video)
-            self._held[row] = episode
-            self._bytes += episode.nbytes
+        return [
+            self._episode(row, signal, video)
+            for row, signal, video in zip(rows, signals, videos, strict=True)
+        ]
 
     def _episode(self, row: int, signals: Signals, videos: EpisodeVideos | None) -> WindowEpisode:
         keys = self._keys[self._index.spec[row]]
@@ -137,7 +152,8 @@ class WindowEpisodes:
         self._count(row, signals, values)
         tasks = _tasks(signals.episode_id, values["task_index"], self._index.texts(row))
         nbytes = sum(array.nbytes for array in (*values.values(), *invalid.values()))
-        nbytes += sum(64 * len(stream.index.packet_size) for stream in streams.values()) + 4096
+        packets = sum(len(stream.index.packet_size) for stream in streams.values())
+        nbytes += PACKET_BYTES * packets + EPISODE_BYTES
         return WindowEpisode(
             episode_id=signals.episode_id,
             num_steps=signals.num_steps,

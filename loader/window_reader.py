@@ -151,23 +151,38 @@ class WindowReader:
             ]
             ranges = [_byte_range(stream, run) for stream, run in runs]
         with self._metrics.stage("fetch"):
-            parts = self._tiers.ranges(ranges) if ranges else []
-        counts = self._metrics.counts
-        counts["requests"] += bool(ranges)
-        counts["bytes_read"] += sum(part.length for part in ranges)
+            parts = self._tiers.ranges(ranges)
+        self._metrics.add(
+            requests=bool(ranges),
+            bytes_read=sum(part.length for part in ranges),
+            wanted_frames=pictures.count,
+            decoded_frames=sum(run.stop_packet - run.first_packet for _, run in runs),
+        )
         with self._metrics.stage("decode"):
-            for (stream, run), data in zip(runs, parts, strict=True):
-                places = pictures.wanted[stream]
+            for (stream, run), part, data in zip(runs, ranges, parts, strict=True):
                 try:
-                    for ordinal, frame in self._decoder.decode(stream.index, run, data):
-                        first, *others = places[ordinal]
-                        self._converter.rgb(frame, first)
-                        for other in others:
-                            other[...] = first
+                    self._decode(stream, run, part, data, pictures.wanted[stream])
                 except (CorruptDataError, VideoError) as error:
                     raise type(error)(f"{_where(stream, run)}: {error}") from error
-                counts["decoded_frames"] += run.stop_packet - run.first_packet
-        counts["wanted_frames"] += pictures.count
+
+    def _decode(
+        self,
+        stream: CameraStream,
+        run: DecodeRun,
+        part: ByteRange,
+        data: bytes,
+        places: Mapping[int, list[NDArray[np.uint8]]],
+    ) -> None:
+        try:
+            frames = self._decoder.decode(stream.index, run, data)
+        except CorruptDataError:  # on the way, or in a cache: what the lake holds decides
+            (data,) = self._tiers.ranges([part], past_caches=True)
+            frames = self._decoder.decode(stream.index, run, data)
+        for ordinal, frame in frames:
+            first, *others = places[ordinal]
+            self._converter.rgb(frame, first)
+            for other in others:
+                other[...] = first
 
 
 class _Shown(NamedTuple):

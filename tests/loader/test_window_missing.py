@@ -1,10 +1,13 @@
 """Steps without a picture or a valid value, damaged episodes, and episodes that differ."""
 
 import dataclasses
+import gc
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -12,9 +15,10 @@ from lake import Lake, create_lake
 from lake.errors import CorruptDataError
 from lake.writer import EpisodeWriter
 from loader import LoaderError
+from loader.storage.tiers import Tiers
 from loader.window import Window
 from tests.episodes import make_episode, make_filmed_episode
-from tests.loader.window_truth import episodes_by_id, expected, places
+from tests.loader.window_truth import episodes_by_id, expected, places, require_same
 
 
 def open_window(lake: Lake, **options: Any) -> Window:
@@ -149,3 +153,47 @@ def _counter_like(episode: Any) -> tuple[Any, ...]:
             role="other",
         ),
     )
+
+
+@pytest.mark.parametrize("method", ["ranges", "rows"])
+def test_what_was_damaged_on_the_way_is_read_again(
+    scene: Lake, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    truth, window = open_window(scene, missing="pad"), open_window(scene, missing="pad")
+    asked: list[bool] = []
+    real = getattr(Tiers, method)
+
+    def damaging(self: Tiers, *args: Any, past_caches: bool = False) -> Any:
+        asked.append(past_caches)
+        found = real(self, *args, past_caches=past_caches)
+        if past_caches:
+            return found
+        if method == "ranges":
+            return [bytes([part[0] ^ 1, *part[1:]]) for part in found]
+        column = pa.array([n + 1 for n in found["timestamps_checksum"].to_pylist()], pa.uint64())
+        at = found.column_names.index("timestamps_checksum")
+        return found.set_column(at, "timestamps_checksum", column)
+
+    monkeypatch.setattr(Tiers, method, damaging)
+    samples = window.__getitems__([3, 40, 60])
+    monkeypatch.undo()
+    assert asked[0] is False
+    assert asked.count(True) == len(asked) - 1 > 0
+    for sample, other in zip(samples, truth.__getitems__([3, 40, 60]), strict=True):
+        require_same(sample, other)
+
+
+def test_no_thread_outlives_a_window(scene: Lake) -> None:
+    def watchdogs() -> int:
+        gc.collect()
+        return sum(thread.name == "watchdog" for thread in threading.enumerate())
+
+    before = watchdogs()
+    window = open_window(scene, missing="pad")
+    first = window[0]
+    assert watchdogs() == before + 1
+    window.close()
+    assert watchdogs() == before
+    require_same(window[0], first)
+    del window
+    assert watchdogs() == before
