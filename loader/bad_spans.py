@@ -140,8 +140,8 @@ class BadSpans:
     def _too_many(self, span: BadSpan, count: int, total: int) -> str:
         return (
             f"span {span.span_id} (step {span.step}, slot {span.slot}) shows what is damaged in the"
-            f" lake, {span.where}: {span.reason}; with it {count} of this rank's {total} spans are"
-            f" bad, and max_bad_share={self._max_share:g} allows {int(self._max_share * total)}."
+            f" lake, {span.where}: {span.reason}; {count} of this rank's {total} spans are bad so"
+            f" far, and max_bad_share={self._max_share:g} allows {int(self._max_share * total)}."
             " `headrace doctor` lists what is damaged: restore the lake's files from a copy, make a"
             " plan without these episodes, or raise max_bad_share to train without these spans"
         )

@@ -17,6 +17,8 @@ from loader.errors import LoaderError, WorkerDiedError
 from loader.job import Job
 from loader.metrics import LoaderMetrics
 from loader.received import Received
+from loader.storage.watchdog import WaitNotice
+from loader.wire import Frame
 
 _SHOW_S: Final = 1.0
 
@@ -37,6 +39,7 @@ class DecodeProcess:
         self._released: deque[int] = deque()
         self._cpu_s = 0.0
         self._ahead_bytes = 0
+        self._job = job
         self._process.send(job.to_message(), (plan_fd,))
 
     def batches(self, metrics: LoaderMetrics) -> Iterator[Received]:
@@ -48,7 +51,7 @@ class DecodeProcess:
             LoaderError: asked for in a fork of the process that started it.
         """
         while True:
-            received = self._receive()
+            received = self._receive(metrics)
             self._process.stderr.show()
             if received is None:
                 raise WorkerDiedError(self._process.obituary())
@@ -64,7 +67,8 @@ class DecodeProcess:
                 return
             yield self._take(message, fds)
 
-    def _receive(self) -> tuple[dict[str, Any], tuple[int, ...]] | None:
+    def _receive(self, metrics: LoaderMetrics) -> tuple[dict[str, Any], tuple[int, ...]] | None:
+        notice = WaitNotice(self._job.storage.stall_warning_s, lambda: self._awaited(metrics))
         while True:
             if os.getpid() != self._process.owner_pid:
                 raise LoaderError(
@@ -75,6 +79,12 @@ class DecodeProcess:
                 return self._process.channel.receive(_SHOW_S)
             except TimeoutError:
                 self._process.stderr.show()
+                notice.check()
+
+    def _awaited(self, metrics: LoaderMetrics) -> str:
+        place, job = metrics.waiting_for, self._job
+        which = "a batch" if place is None else f"step {place.step}, slot {place.slot}"
+        return f"{which} of rank {job.rank}, from its decode process {job.worker}, which is alive"
 
     def close(self) -> None:
         """End the process and wait for it; batches handed out stay valid."""
@@ -100,4 +110,5 @@ class DecodeProcess:
             memory=memory,
             spans=batch["spans"],
             steps=batch["steps"],
+            bad=Frame.parse(memory).bad_spans if batch["bad"] else (),
         )

@@ -32,12 +32,14 @@ class PictureDecoder:
     def decode(self, pack: FetchedPack, destinations: Sequence[NDArray[np.uint8]]) -> None:
         """Fill the pictures of a pack.
 
+        Pictures of bad spans become 0.
+
         Args:
-            pack: with its packets.
+            pack: with its packets, verified.
             destinations: where the i-th picture of the pack's table goes.
 
         Raises:
-            CorruptDataError: packets do not match their checksums; names span, episode, camera.
+            CorruptDataError: packets are too short or too long; names span, episode and camera.
             VideoError: packets cannot be decoded; names the same.
         """
         images, pictures = pack.images, pack.pictures
@@ -51,12 +53,15 @@ class PictureDecoder:
                 decoded += self._decode(fetched, pack, destinations)
             except (CorruptDataError, VideoError) as error:
                 raise type(error)(f"{pack.where(fetched)}: {error}") from error
+        if pack.bad:
+            for row in np.flatnonzero(np.isin(images.span, list(pack.bad))).tolist():
+                destinations[row][...] = 0
         for stream, gone in pictures.drop.items():
-            kept = self._kept[stream]
+            kept = self._kept.get(stream, {})
             for ordinal in gone:
-                del kept[ordinal]
+                kept.pop(ordinal, None)  # one that is lost was never there
             if not kept:
-                del self._kept[stream]
+                self._kept.pop(stream, None)
         self._metrics.counts["wanted_frames"] += len(images)
         self._metrics.counts["decoded_frames"] += decoded
         self._metrics.counts["reused_frames"] += pictures.reused
@@ -68,7 +73,9 @@ class PictureDecoder:
         stream, decoded = fetched.stream, 0
         rows = pack.images.rows.get(stream, {})
         keep = frozenset(pack.pictures.keep.get(stream, ()))
-        for ordinal, frame in self._decoder.decode(fetched.index, fetched.run, fetched.data):
+        for ordinal, frame in self._decoder.decode(
+            fetched.index, fetched.run, fetched.data, verified=True
+        ):
             decoded += 1
             if ordinal in rows:
                 self._show(frame, rows[ordinal], destinations)

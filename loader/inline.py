@@ -44,6 +44,7 @@ def inline_batches(
             memory=memory,
             spans=filled.spans,
             steps=filled.steps,
+            bad=filled.bad,
         )
         del memory
         while released:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from lake.store import Lake
 from loader.assemble import assemble
+from loader.bad_bytes import BadBytes, bad_spans_of, checked
+from loader.bad_spans import BadSpan
 from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
 from loader.decode_frames import PictureDecoder
@@ -30,12 +33,13 @@ from packing.stored_plan import AnyPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """A batch in a buffer of the pool; `steps` counts its observed steps."""
+    """A batch in a buffer of the pool; `steps` counts its observed steps, `bad` its bad spans."""
 
     place: Place
     buffer: Buffer
     spans: int
     steps: int
+    bad: tuple[BadSpan, ...]
 
 
 def split_bytes(buffer_bytes: int) -> tuple[int, FetchLimits]:
@@ -72,16 +76,17 @@ def stream_batches(
     tiers: Tiers | PackTiers
     if materialized is None:
         tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
-        fetcher = Fetcher(tiers, rows, cursor, limits, metrics)
+        fetcher = Fetcher(tiers, rows, cursor, limits, metrics, partial(checked, tiers))
     else:
         stored = MaterializedSet.open(bounded(lake, storage), plan.header, materialized)
         tiers = PackTiers(stored.require_complete(), storage, metrics)
         fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
+    bad_bytes = BadBytes(plan.header.cameras)
     decoder = PictureDecoder(shape, metrics)
     packs = fetcher.packs(blocks)
     with closing(packs), tiers:  # reads are given up first, so that their threads end at once
         for fetched in packs:
-            yield _fill(fetched, rows, shape, pool, decoder, metrics)
+            yield _fill(bad_bytes.settled(fetched), rows, shape, pool, decoder, metrics)
 
 
 def _fill(
@@ -93,14 +98,15 @@ def _fill(
     metrics: LoaderMetrics,
 ) -> Filled:
     with metrics.stage("assemble"):
-        assembled = assemble(fetched.row, fetched.images, fetched.signals, rows, shape)
+        assembled = assemble(fetched.row, fetched.images, fetched.signals, rows, shape, fetched.bad)
+        bad = bad_spans_of(fetched, rows)
         described: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (dtype_name(array), array.shape) for name, array in assembled.arrays.items()
         }
         buckets = [f"images.{number}" for number in range(len(assembled.image_shapes))]
         for name, bucket in zip(buckets, assembled.image_shapes, strict=True):
             described[name] = ("uint8", bucket)
-        frame = Frame.plan(assembled.scalars, described)
+        frame = Frame.plan(assembled.scalars, described, bad)
     with metrics.stage("send"):
         buffer = pool.acquire(frame.nbytes)
     with metrics.stage("assemble"):
@@ -115,6 +121,7 @@ def _fill(
         buffer=buffer,
         spans=len(fetched.row),
         steps=int(fetched.row.observed.sum()),
+        bad=bad,
     )
 
 

@@ -27,6 +27,7 @@ from loader.metrics import LoaderMetrics
 from loader.plan_wire import plan_from_memfd
 from loader.pool import BufferPool
 from loader.shape import BatchShape
+from loader.storage.request_budget import limit_requests_per_read
 from loader.stream import Filled, split_bytes, stream_batches
 from packing.stored_plan import AnyPlan
 
@@ -46,6 +47,7 @@ def main() -> None:
         if (first := channel.receive()) is not None:
             message, (plan_fd,) = first
             job = Job.from_message(message)
+            limit_requests_per_read(job.storage.requests_per_node)
             lake = open_lake(job.lake_uri, storage_options=job.storage_options)
             plan = plan_from_memfd(plan_fd, lake)
             os.close(plan_fd)
@@ -108,6 +110,7 @@ def _send(
             "position": filled.place.position,
             "spans": filled.spans,
             "steps": filled.steps,
+            "bad": len(filled.bad),  # they are in the buffer: a message has its limit
         },
         "dropped": dropped,
         "metrics": metrics.drain(),

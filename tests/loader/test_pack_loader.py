@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lake import Lake, create_lake
-from lake.errors import CorruptDataError, EpisodeNotFoundError, LakeError
+from lake.errors import EpisodeNotFoundError, LakeError
 from lake.writer import EpisodeWriter
 from loader import LoaderError, LoaderStateError, PackLoader
+from loader.errors import BadDataError
 from loader.pack_loader import Process
 from packing.errors import PlanError
 from packing.mixture import Mixture
@@ -200,7 +201,7 @@ def test_flipped_video_bytes_are_named_not_shown(tmp_path: Path, process: Proces
     with (
         PackLoader(lake.uri, made, process=process, framework="numpy") as loader,
         pytest.raises(
-            CorruptDataError, match=r"span \d+, episode synthetic/episode_000005.*camera top"
+            BadDataError, match=r"span \d+ .*episode synthetic/episode_000005.*camera top.* doctor"
         ),
     ):
         list(loader)
