@@ -61,20 +61,6 @@ def test_batches_stay_as_they_were_while_the_stream_goes_on(scene: Lake, plan: P
     assert all(digest(batch) == before for batch, before in pairs)  # the process has ended
 
 
-def test_twenty_cycles_leave_nothing(scene: Lake, plan: Plan, open_fds: Callable[[], int]) -> None:
-    def cycle() -> None:
-        with PackLoader(scene, plan, **_NUMPY) as loader:
-            for _, _batch in zip(range(4), loader, strict=False):
-                pass
-
-    cycle()
-    fds, children = open_fds(), children_of(os.getpid())
-    for _ in range(19):
-        cycle()
-    assert children_of(os.getpid()) == children
-    assert open_fds() == fds
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_is_the_consumer_s_to_answer(
     scene: Lake, plan: Plan, number: signal.Signals
