@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from lake.store import Lake, open_lake
 from loader.bad_spans import BadSpan, BadSpans
 from loader.batch import ImageFormat, PackedBatch
-from loader.child import DecodeProcess
 from loader.cursor import Cursor
 from loader.errors import LoaderError
-from loader.fetch import WINDOW_PACKS
-from loader.inline import inline_batches
 from loader.job import Job
 from loader.log_lines import LogLines
 from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
-from loader.plan_wire import plan_to_memfd
+from loader.receive import received_in_order
 from loader.received import Received
 from loader.storage.settings import StorageSettings
 from loader.wire import read_batch
@@ -312,8 +309,17 @@ class PackLoader:
         metrics = self.metrics
         every_s = math.inf if self._log_every_s is None else self._log_every_s
         lines = LogLines(metrics, every_s=every_s, rank=self._cursor.rank)
-        with contextlib.ExitStack() as stack:
-            for received in self._received(stack, metrics):
+        jobs = [self._job(worker) for worker in range(self._num_workers)]
+        if self._process == "inline" and os.getpid() != self._pid:
+            raise LoaderError(
+                "process='inline' in a fork of the process that opened the lake would hang:"
+                " use process='child', or start this process by spawn"
+            )
+        lake = self._lake if self._process == "inline" else None
+        with contextlib.closing(
+            received_in_order(lake, self._plan, self._cursor, jobs, metrics)
+        ) as batches:
+            for received in batches:
                 self._bad.receive(received.bad)
                 metrics.packs += 1
                 metrics.spans += received.spans
@@ -321,40 +327,6 @@ class PackLoader:
                 lines.look(self._cursor.place(received.position).step)
                 yield received
                 del received  # its memory is the consumer's alone
-
-    def _received(self, stack: contextlib.ExitStack, metrics: LoaderMetrics) -> Iterator[Received]:
-        """Batches in the order of positions, from one process or several."""
-        workers = [self._job(worker) for worker in range(self._num_workers)]
-        if self._process == "inline":
-            if os.getpid() != self._pid:
-                raise LoaderError(
-                    "process='inline' in a fork of the process that opened the lake would hang:"
-                    " use process='child', or start this process by spawn"
-                )
-            sources = [inline_batches(self._lake, self._plan, self._cursor, workers[0], metrics)]
-        else:
-            plan_fd = plan_to_memfd(self._plan)
-            try:
-                children = [
-                    stack.enter_context(contextlib.closing(DecodeProcess(job, plan_fd)))
-                    for job in workers
-                ]
-            finally:
-                os.close(plan_fd)
-            sources = [child.batches(metrics) for child in children]
-        blocks = self._cursor.blocks(self._next_step, WINDOW_PACKS)
-        for number, block in enumerate(blocks):
-            source = sources[number % len(sources)]
-            for position in block:
-                with metrics.waiting(self._cursor.place(position)):
-                    received = next(source, None)
-                if received is None or received.position != position:
-                    raise LoaderError(
-                        f"the stream broke at position {position}: got"
-                        f" {received.position if received else 'its end'}; please report this"
-                    )
-                yield received
-                del received
 
     def _job(self, worker: int) -> Job:
         return Job(
