@@ -59,7 +59,9 @@ def read_rows(
     Returns:
         The rows as single-chunk columns, and what came from the cache.
     """
-    first = {name: number for number, name in reversed(list(enumerate(names)))}
+    first: dict[str, int] = {}
+    for number, name in enumerate(names):
+        first.setdefault(name, number)
     distinct = list(first)
 
     def missing(numbers: Sequence[int]) -> list[memoryview]:

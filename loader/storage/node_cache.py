@@ -21,8 +21,8 @@ from typing import Final, Self
 
 from loader.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, FLIGHTS, TEMPORARY, cache_folder
+from loader.storage.claims import Claims
 from loader.storage.entry import HEAD_BYTES, entry_head, entry_payload
-from loader.storage.flights import Flights
 from loader.storage.room import Room, clean_temporary
 from loader.storage.settings import StorageSettings
 
@@ -86,7 +86,7 @@ class NodeCache:
         self._warned = False
         self._paused_until = 0.0
         self._room: Room | None = None
-        self._flights = Flights(self._folder / FLIGHTS)
+        self._flights = Claims(self._folder / FLIGHTS)
         try:
             for name in (ENTRIES, TEMPORARY, FLIGHTS):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -253,11 +253,15 @@ class NodeCache:
             raise
 
     def _drop(self, path: str, nbytes: int) -> None:
-        self._metrics.add(cache_damaged=1)
-        with contextlib.suppress(OSError):  # another process was first, or the disk is read-only
+        try:
             Path(path).unlink()
             if self._room is not None:
                 self._room.give(nbytes)
+        except FileNotFoundError:
+            return  # another thread or process was first
+        except OSError as error:
+            self._trouble(error)
+        self._metrics.add(cache_damaged=1)
 
     def _path(self, name: str) -> str:
         return f"{self._entries}/{name[:2]}/{name[2:]}"

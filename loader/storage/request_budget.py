@@ -1,6 +1,6 @@
 """How many requests all processes of a node may have under way at an object store.
 
-A read takes a slot: a lock on one of a few files in a folder of the node. The kernel releases it
+A read holds one of a few slots, which are claims in a folder of the node: the kernel releases them
 however the process ends. A read keeps several requests under way, which its process fixes when
 Lance starts (`LANCE_IO_THREADS`), so there are as many slots as the budget holds such reads.
 """
@@ -8,17 +8,18 @@ Lance starts (`LANCE_IO_THREADS`), so there are as many slots as the budget hold
 import contextlib
 import fcntl
 import os
-import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from loader.storage.cache_folder import SLOTS, cache_folder
+from loader.storage.claims import Claims
 
 _VARIABLE: Final = "LANCE_IO_THREADS"
 _LANCE_DEFAULT: Final = 64
 _PER_READ: Final = 16
+_LONGEST_WAIT_S: Final = 60.0  # before it is looked again, to be safe
 
 
 def limit_requests_per_read(requests_per_node: int) -> None:
@@ -49,48 +50,40 @@ class RequestBudget:
             self._folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
         else:
             self._folder = cache_folder(cache_dir) / SLOTS
+        self._claims = Claims(self._folder)
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
         """Hold a slot; waits where all are taken."""
-        try:
-            fd = self._locked()
-        except OSError:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self._enter(stack)
             yield
-            return
+
+    def _enter(self, stack: contextlib.ExitStack) -> None:
+        """Hold a slot until the stack is closed."""
+        names = [f"slot-{number}" for number in range(self.slots)]
+        # One at a time looks for a slot, so that each that becomes free wakes one of all who wait.
+        with self._turn():
+            while True:
+                with contextlib.ExitStack() as attempt:
+                    if attempt.enter_context(self._claims.claim(names, most=1)):
+                        stack.push(attempt.pop_all())
+                        return
+                self._claims.wait(names, _LONGEST_WAIT_S, for_any=True)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        path = self._folder / "turn"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
+            fd = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._claims.clean()
+            fd = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
             os.close(fd)
-
-    def _locked(self) -> int:
-        """A descriptor that holds the lock of a slot."""
-        order = random.sample(range(self.slots), self.slots)
-        fd = -1
-        for number in order:
-            fd = self._open(number)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(fd)
-            except OSError:
-                os.close(fd)
-                raise
-            else:
-                return fd
-        fd = self._open(order[0])
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
-
-    def _open(self, number: int) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        path = self._folder / f"slot-{number}"
-        try:
-            return os.open(path, flags, 0o600)
-        except FileNotFoundError:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(path, flags, 0o600)

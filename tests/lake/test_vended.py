@@ -49,9 +49,7 @@ def store(folder: Path) -> Iterator[FolderS3]:
 
 
 @pytest.fixture
-def desk(
-    store: FolderS3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Desk:
+def desk(store: FolderS3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """The functions are kept by name in a process, so each test has a module of its own."""
     desk = Desk(f"desk_{request.node.name}", store.options())
     monkeypatch.setitem(sys.modules, desk.__name__, desk)

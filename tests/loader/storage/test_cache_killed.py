@@ -11,7 +11,7 @@ import pytest
 from tests.loader.storage import cache_rounds
 
 _ROOT = Path(__file__).resolve().parents[3]
-_ROUNDS = 30
+_ROUNDS = 20
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -33,6 +33,10 @@ def _name(number: int) -> str:
     return entry_name("test", str(number))
 
 
+def _found(cache: NodeCache, number: int) -> bytes:
+    return bytes(cache.get(_name(number)) or b"")
+
+
 def _files(folder: Path) -> list[Path]:
     """Entries, least recently used first."""
     found = [path for path in (cache_folder(folder) / ENTRIES).rglob("*") if path.is_file()]
@@ -69,15 +73,15 @@ class TestFound:
 
     def test_a_damaged_entry_is_dropped_counted_and_put_anew(self, tmp_path: Path) -> None:
         cache = _cache(tmp_path)
-        for damage in (lambda b: b[:-1], lambda b: b"", lambda b: b[:100] + b"X" + b[101:]):
+        for cut in (slice(0, -1), slice(0, 0), slice(1, None)):
             cache.put(_name(1), _payload(1))
             (file,) = _files(tmp_path)
-            file.write_bytes(damage(file.read_bytes()))
+            file.write_bytes(file.read_bytes()[cut])
             assert cache.get(_name(1)) is None
             assert not _files(tmp_path)
         assert cache._metrics.counts["cache_damaged"] == 3
         cache.put(_name(1), _payload(1))
-        assert cache.get(_name(1)) == _payload(1)
+        assert _found(cache, 1) == _payload(1)
 
 
 class TestLimit:
@@ -97,7 +101,7 @@ class TestLimit:
         cache = _cache(tmp_path)
         rng = random.Random(1)
         fullest = 0
-        for number in range(300):
+        for number in range(200):
             cache.put(_name(number), _payload(number, rng.randrange(30_000)))
             fullest = max(fullest, _held(tmp_path))
             assert _held(tmp_path) <= LIMIT
@@ -205,7 +209,7 @@ class TestTrouble:
             for number in range(1, 5):
                 cache.put(_name(number), _payload(number))
                 assert cache.get(_name(number)) is None
-        assert cache.get(_name(0)) == _payload(0)
+        assert _found(cache, 0) == _payload(0)
         self._warned_once(capsys, "No space left")
         assert not list((cache_folder(tmp_path) / TEMPORARY).iterdir())
 
@@ -312,7 +316,7 @@ def _read(
 class TestRead:
     def test_what_is_not_there_is_loaded_in_one_call(self, tmp_path: Path) -> None:
         cache = _cache(tmp_path)
-        calls: list[list[int]] = []
+        calls: list[Sequence[int]] = []
         assert _read(cache, [3, 1, 2], calls.append) == [(3, False), (1, False), (2, False)]
         assert sorted(_read(cache, [1, 4, 2], calls.append)) == [(1, True), (2, True), (4, False)]
         assert calls == [[3, 1, 2], [4]]
@@ -321,7 +325,7 @@ class TestRead:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("loader.storage.node_cache._LOADED_BYTES", 25_000)
-        calls: list[list[int]] = []
+        calls: list[Sequence[int]] = []
         _read(_cache(tmp_path), [*range(7)], calls.append)
         assert calls == [[0, 1, 2], [3, 4, 5], [6]]
 
@@ -329,7 +333,7 @@ class TestRead:
         cache = _cache(tmp_path)
         for number in (0, 1):
             cache.put(_name(number), b"old and wrong")
-        calls: list[list[int]] = []
+        calls: list[Sequence[int]] = []
         assert _read(cache, [0, 1], calls.append, renew=True) == [(0, False), (1, False)]
         assert calls == [[0, 1]]
         assert dict(_read(cache, [0, 1])) == {0: True, 1: True}

@@ -1,17 +1,18 @@
-"""Who of a node is downloading what, so that the others wait for it in place of downloading too.
+"""Names that one process of a node has at a time, and that others can wait for.
 
 A claim is a name in a folder: a hard link to a FIFO whose reading end the claimer holds open. The
 others open the writing end and poll it: the kernel reports an error there the moment that the last
 reader is gone, whether it let go or was killed. So a wait ends by itself, is bounded by a time-out,
-and nobody looks twice. Nothing depends on claims but the number of downloads.
+and nobody looks again and again.
 """
 
 import contextlib
+import itertools
 import os
 import select
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ _FIFO: Final = "fifo-"
 _FRESH_S: Final = 60.0
 
 
-class Flights:
+class Claims:
     """The claims of one folder, shared by all processes of the node.
 
     Args:
@@ -30,8 +31,12 @@ class Flights:
         self._folder = folder
 
     @contextlib.contextmanager
-    def claim(self, names: Sequence[str]) -> Iterator[set[str]]:
+    def claim(self, names: Iterable[str], most: int | None = None) -> Iterator[set[str]]:
         """Claim what nobody else has; the names that are ours until the block ends.
+
+        Args:
+            names: in the order in which to try.
+            most: how many to claim, None for all.
 
         Raises:
             OSError: the folder cannot be written.
@@ -42,7 +47,8 @@ class Flights:
         try:
             fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                ours.update(name for name in names if self._claimed(fifo, name))
+                claimed = (name for name in names if self._claimed(fifo, name))
+                ours.update(itertools.islice(claimed, most))
                 yield ours
             finally:
                 for name in ours:
@@ -51,14 +57,16 @@ class Flights:
         finally:
             self._unlink(fifo.name)
 
-    def wait(self, names: Sequence[str], timeout_s: float) -> None:
-        """Until nobody has a claim on these names any more, or the time is over."""
+    def wait(self, names: Iterable[str], timeout_s: float, *, for_any: bool = False) -> None:
+        """Until nobody has a claim on these names, or `for_any` of them, or the time is over."""
         deadline = time.monotonic() + timeout_s
         waiting: dict[int, int] = {}  # inode of a FIFO -> our end
         poll = select.poll()
         try:
             for name in names:
                 fd = self._other_end(name)
+                if fd is None and for_any:
+                    return
                 if fd is None:
                     continue
                 inode = os.fstat(fd).st_ino
@@ -70,6 +78,8 @@ class Flights:
             open_ends = set(waiting.values())
             while open_ends and (left := deadline - time.monotonic()) > 0:
                 for fd, _ in poll.poll(left * 1000):
+                    if for_any:
+                        return
                     poll.unregister(fd)
                     open_ends.discard(fd)
         finally:

@@ -1,0 +1,163 @@
+"""Slots of a node: never more taken than there are, by threads or processes, killed or not."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loader.storage.cache_folder import SLOTS, cache_folder
+from loader.storage.request_budget import RequestBudget, limit_requests_per_read
+
+_ROOT = Path(__file__).resolve().parents[3]
+# Users fork; each writes "+" when it has a slot and "-" before it gives it back.
+_USERS = """
+import json, os, sys
+from loader.storage.request_budget import RequestBudget
+folder, users, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+listen, tell = os.pipe()
+for user in range(users):
+    if not os.fork():
+        budget = RequestBudget(32, folder)
+        for _ in range(rounds):
+            with budget.slot():
+                os.write(tell, b"+")
+                os.sched_yield()
+                os.write(tell, b"-")
+        os._exit(0)
+os.close(tell)
+taken = most = total = 0
+while said := os.read(listen, 4096):
+    for sign in said:
+        taken += 1 if sign == ord("+") else -1
+        total += sign == ord("+")
+        most = max(most, taken)
+for user in range(users):
+    os.wait()
+print(json.dumps({"most": most, "total": total}))
+"""
+_HOLDER = """
+import sys
+from loader.storage.request_budget import RequestBudget
+with RequestBudget(16, sys.argv[1]).slot():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _sixteen_per_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCE_IO_THREADS", "16")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(_ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("per_read", "budget", "slots"),
+    [("16", 64, 4), ("16", 100, 6), ("16", 1, 1), ("64", 64, 1), ("", 128, 2), ("0", 64, 1)],
+)
+def test_there_are_as_many_slots_as_the_budget_holds_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_read: str, budget: int, slots: int
+) -> None:
+    monkeypatch.setenv("LANCE_IO_THREADS", per_read)
+    assert RequestBudget(budget, str(tmp_path)).slots == slots
+
+
+def test_a_read_of_our_processes_keeps_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_requests_per_read(8)
+    assert os.environ["LANCE_IO_THREADS"] == "16"  # as the user has set it
+    monkeypatch.delenv("LANCE_IO_THREADS")
+    limit_requests_per_read(8)
+    assert os.environ["LANCE_IO_THREADS"] == "8"
+    monkeypatch.delenv("LANCE_IO_THREADS")
+    limit_requests_per_read(1000)
+    assert os.environ["LANCE_IO_THREADS"] == "16"
+
+
+def test_processes_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _USERS, str(tmp_path), "6", "60"],
+        capture_output=True,
+        check=True,
+        env=_environment(),
+    )
+    seen = json.loads(done.stdout)
+    assert seen["total"] == 360
+    assert 1 <= seen["most"] <= 2
+
+
+def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
+    budget = RequestBudget(48, str(tmp_path))
+    lock = threading.Lock()
+    taken, most = 0, 0
+    full = threading.Barrier(3)  # which only three at once can pass
+
+    def use() -> None:
+        nonlocal taken, most
+        with budget.slot():
+            with lock:
+                taken += 1
+                most = max(most, taken)
+            full.wait(20)
+            with lock:
+                taken -= 1
+
+    threads = [threading.Thread(target=use) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 3
+
+
+def test_a_slot_of_a_killed_process_is_free(tmp_path: Path, open_fds: Callable[[], int]) -> None:
+    budget = RequestBudget(16, str(tmp_path))
+    assert budget.slots == 1
+    before = open_fds()
+    holder = subprocess.Popen(
+        [sys.executable, "-P", "-c", _HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=_environment(),
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    got = threading.Event()
+
+    def take() -> None:
+        with budget.slot():
+            got.set()
+
+    waiting = threading.Thread(target=take)
+    waiting.start()
+    assert not got.wait(0.05)
+    holder.kill()
+    holder.communicate()
+    assert got.wait(20)
+    waiting.join()
+    assert open_fds() == before
+
+
+def test_without_a_cache_the_slots_lie_in_a_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with RequestBudget(64).slot():
+        (folder,) = tmp_path.iterdir()
+    assert folder.name == f"headrace-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with RequestBudget(64, str(tmp_path / "cache")).slot():
+        assert list((cache_folder(tmp_path / "cache") / SLOTS).iterdir())
+
+
+def test_where_there_is_no_folder_nothing_is_limited(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    budget = RequestBudget(16, str(tmp_path / "file"))
+    with budget.slot(), budget.slot():
+        pass
