@@ -68,19 +68,21 @@ class RunTable:
 
     def runs(self, frames: Sequence[int] | NDArray[np.integer]) -> list[DecodeRun]:
         """See `decode_runs`."""
-        wanted = np.unique(np.asarray(frames, np.int64))
-        if not len(wanted):
+        # Few frames at a time, often: plain numbers are faster here than arrays.
+        wanted = sorted(set(frames.tolist() if isinstance(frames, np.ndarray) else frames))
+        if not wanted:
             return []
-        known = (wanted >= 0) & (wanted < len(self.packet))
-        packets = np.where(known, self.packet[np.where(known, wanted, 0)], -1)
-        if (missing := wanted[packets < 0]).size:
+        known = [frame for frame in wanted if 0 <= frame < len(self.packet)]
+        packets = self.packet[known].tolist()
+        if len(known) < len(wanted) or min(packets) < 0:
+            there = {f for f, packet in zip(known, packets, strict=True) if packet >= 0}
+            missing = next(frame for frame in wanted if frame not in there)
             raise VideoError(
-                f"frame {missing[0]} is not in this camera, which has {self.num_frames} frames"
+                f"frame {missing} is not in this camera, which has {self.num_frames} frames"
             )
         runs: list[DecodeRun] = []
         first, stop, held = -1, -1, list[int]()
-        starts = self.start[wanted].tolist()
-        parts = zip(starts, packets.tolist(), wanted.tolist(), strict=True)
+        parts = zip(self.start[wanted].tolist(), packets, wanted, strict=True)
         for start, packet, frame in sorted(parts):
             if start > stop and held:
                 runs.append(_run(first, stop, held))
@@ -173,5 +175,5 @@ def damaged_packets(index: VideoIndex, run: DecodeRun, data: bytes | memoryview)
 
 
 def _run(first: int, stop: int, frames: list[int]) -> DecodeRun:
-    ascending = np.sort(np.asarray(frames, np.int32))
+    ascending = np.array(sorted(frames), np.int32)
     return DecodeRun(first_packet=first, stop_packet=stop, frames=ascending)
