@@ -38,8 +38,15 @@ class PackTiers(AbstractContextManager["PackTiers"]):
         self._cache = NodeCache.of(settings, metrics)
         self._names = RowNames(lambda: packs.dataset)
 
-    def take(self, packs: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def take(
+        self, packs: Sequence[int], columns: Sequence[str], *, past_caches: bool = False
+    ) -> pa.Table:
         """Rows of some packs, in their order, as `MaterializedSet.take` gives them.
+
+        Args:
+            packs: rows of the plan.
+            columns: of `loader.materialized_set.SCHEMA`.
+            past_caches: read from the lake itself, and renew what the caches hold.
 
         Raises:
             LakeError: they cannot be read.
@@ -52,8 +59,11 @@ class PackTiers(AbstractContextManager["PackTiers"]):
             self._cache,
             [self._names.of(self._address(pack), columns) for pack in packs],
             lambda numbers: self._take([packs[number] for number in numbers], columns),
+            renew=past_caches,
         )
         counts.count_in(self._metrics)
+        if past_caches:
+            self._metrics.add(reread_bytes=rows.nbytes)
         return rows
 
     def close(self) -> None:
