@@ -8,16 +8,25 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loader.bad_spans import BadSpan
     from loader.batch import Modality, PackedBatch
     from loader.collate import collate_packed, collate_padded
     from loader.device import on_device
-    from loader.errors import BatchError, LoaderError, LoaderStateError, WorkerDiedError
+    from loader.errors import (
+        BadDataError,
+        BatchError,
+        LoaderError,
+        LoaderStateError,
+        WorkerDiedError,
+    )
     from loader.metrics import LoaderMetrics
     from loader.pack_loader import PackLoader
     from loader.torch_face import PackDataset
     from loader.window import Window
 
 __all__ = [
+    "BadDataError",
+    "BadSpan",
     "BatchError",
     "LoaderError",
     "LoaderMetrics",
@@ -34,6 +43,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BadDataError": "errors",
+    "BadSpan": "bad_spans",
     "BatchError": "errors",
     "LoaderError": "errors",
     "LoaderMetrics": "metrics",

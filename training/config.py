@@ -141,12 +141,15 @@ class LoaderConfig:
             keeps each camera's own size.
         materialized: name of a set of materialised packs to read (`copy`, or as `headrace plan
             materialize` named it); None reads episodes.
+        max_bad_share: the most spans damaged in the lake that are trained on as padding without
+            loss, as a share of a rank's spans; one more ends the run.
     """
 
     process: Literal["child", "inline"] = "child"
     buffer_mb: int = 512
     image_size: int | None = None
     materialized: str | None = None
+    max_bad_share: float = 1e-4
 
     def __post_init__(self) -> None:
         _positive("loader.buffer_mb", self.buffer_mb)

@@ -83,6 +83,7 @@ class Sums(NamedTuple):
     action_values: float
     tokens: float
     spans: float
+    bad_spans: float
     flops: float
     wait_s: float
     terminated: float
@@ -230,6 +231,7 @@ def _open_loader(lake: Lake, plan: AnyPlan, config: TrainConfig, ranks: Ranks) -
         buffer_bytes=config.loader.buffer_mb << 20,
         image_size=None if size is None else (size, size),
         materialized=config.loader.materialized or False,
+        max_bad_share=config.loader.max_bad_share,
     )
 
 
@@ -296,6 +298,7 @@ def _sum(
         action_values=sum(pack.num_action_items for pack in packs),
         tokens=sum(pack.num_tokens + len(pack.actions) for pack in packs),
         spans=sum(pack.num_spans for pack in packs),
+        bad_spans=sum(pack.num_spans - int(pack.sample_weights.count_nonzero()) for pack in packs),
         # A model of the user's own has no estimate, and no MFU.
         flops=sum(training_flops(model, pack) for pack in packs)
         if isinstance(model, PolicyModel)
@@ -350,6 +353,7 @@ def _metrics(
         action_values=int(sums.action_values),
         tokens=int(sums.tokens),
         spans=int(sums.spans),
+        bad_spans=int(sums.bad_spans),
         padding_share=1.0 - sums.tokens / (header.budget_tokens * header.slots_per_step),
         step_s=step_s,
         data_wait_share=sums.wait_s / ranks.world_size / step_s,

@@ -26,6 +26,7 @@ class StepMetrics:
         grad_norm: before clipping.
         action_values: what the loss is a mean over.
         tokens, spans: prefix and action tokens of spans, and their number.
+        bad_spans: of them, those that are damaged in the lake and were without loss.
         padding_share: padding over all tokens of the plan's packs.
         step_s: wall time of the step with its data.
         data_wait_share: part of it that a rank waited for data, mean over ranks.
@@ -41,6 +42,7 @@ class StepMetrics:
     action_values: int
     tokens: int
     spans: int
+    bad_spans: int
     padding_share: float
     step_s: float
     data_wait_share: float

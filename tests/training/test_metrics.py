@@ -18,6 +18,7 @@ def metrics(step: int, loss: float) -> StepMetrics:
         action_values=10,
         tokens=100,
         spans=5,
+        bad_spans=0,
         padding_share=0.0,
         step_s=0.1,
         data_wait_share=0.0,
