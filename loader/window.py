@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from catalog.selection import Selection
 from lake.store import Lake, open_lake
 from loader.errors import LoaderError
+from loader.kept_frames import KeptFrames
 from loader.metrics import LoaderMetrics
 from loader.padded_keys import PaddedKey, padded_keys
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.window_index import WindowIndex
-from loader.window_keys import Names, choose_keys, keys_of
+from loader.window_keys import Names, choose_keys, keys_of, picture_sizes
 from loader.window_meta import WindowMeta, window_meta, window_stats
 from loader.window_missing import require_complete
 from loader.window_reader import Missing, Sample, WindowReader, WindowSpec
@@ -86,10 +87,15 @@ class Window(Dataset[Item]):
         missing: where a step has no picture or an invalid value: `error` refuses such episodes at
             once; `pad` gives zeros marked in `<key>_is_pad`, which all but the counters then have.
         cache_bytes: what each process keeps of the signals and frame indexes that it read.
+        run_steps: decode this many steps in a row together and keep their frames, for samples that
+            come in the order of a `BlockShuffle`; a multiple of the distance of key frames. None
+            decodes what a batch shows and keeps nothing.
+        frame_cache_bytes: what each process keeps of decoded frames, with `run_steps`.
         storage: time-outs, request budget and the node's cache.
 
     Attributes:
         image_transforms: may be set anew.
+        run_steps, frame_cache_bytes: as given.
         metrics: what this process read and decoded.
 
     Raises:
@@ -112,6 +118,8 @@ class Window(Dataset[Item]):
         image_transforms: Transform | None = None,
         missing: Missing = "error",
         cache_bytes: int = 256 << 20,
+        run_steps: int | None = None,
+        frame_cache_bytes: int = 1 << 30,
         storage: StorageSettings | None = None,
     ) -> None:
         _one_of("names", names, ("source", "canonical"))
@@ -119,8 +127,12 @@ class Window(Dataset[Item]):
         _one_of("missing", missing, ("error", "pad"))
         if image_size is not None and not _is_size(image_size):
             raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
-        if cache_bytes < 0:
-            raise LoaderError(f"cache_bytes={cache_bytes}: must not be negative")
+        if min(cache_bytes, frame_cache_bytes) < 0:
+            raise LoaderError(
+                f"cache_bytes={cache_bytes}, frame_cache_bytes={frame_cache_bytes}: negative"
+            )
+        if run_steps is not None and run_steps < 1:
+            raise LoaderError(f"run_steps={run_steps}: at least 1 step, or None")
         opened = lake if isinstance(lake, Lake) else open_lake(lake)
         self._index = WindowIndex.of(opened, episodes)
         self._place = _Place(opened.uri, dict(opened.storage_options), dict(self._index.versions))
@@ -138,6 +150,8 @@ class Window(Dataset[Item]):
         self._cameras = frozenset(key for spec in chosen for key in spec.cameras)
         self._image_dtype = image_dtype
         self._cache_bytes = cache_bytes
+        self.run_steps = run_steps
+        self.frame_cache_bytes = frame_cache_bytes
         self._storage = storage or StorageSettings()
         self._reader: WindowReader | None = None
         self._closer: Callable[[], object] = _nothing
@@ -219,6 +233,15 @@ class Window(Dataset[Item]):
         """
         return padded_keys(self._index, self._spec, image_dtype=self._image_dtype, dims=dims)
 
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of the decoded frames of a run, of all cameras at their largest (YUV 4:2:0)."""
+        pixels = 0
+        for key in self.meta.camera_keys:
+            sizes = picture_sizes(self._index, self._spec.keys, key)
+            pixels += max(height * width for height, width in sizes)
+        return (self.run_steps or 0) * pixels * 3 // 2
+
     def locate(self, sample: int) -> tuple[str, int]:
         """(episode id, step) of a sample."""
         row, step = self._index.locate(sample)
@@ -245,6 +268,9 @@ class Window(Dataset[Item]):
                 self._index,
                 self._spec,
                 cache_bytes=self._cache_bytes,
+                kept=None
+                if self.run_steps is None
+                else KeptFrames(self.run_steps, self.frame_cache_bytes),
                 metrics=self.metrics,
             )
         return self._reader

@@ -5,11 +5,12 @@ another, and each run of packets is decoded once for all samples that show its f
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from lake.errors import CorruptDataError, VideoError
@@ -19,6 +20,7 @@ from lake.video_decode import FrameDecoder
 from lake.video_runs import DecodeRun
 from loader.episodes import CameraStream
 from loader.errors import LoaderError
+from loader.kept_frames import KeptFrames
 from loader.metrics import LoaderMetrics
 from loader.storage.tiers import Tiers
 from loader.window_episodes import WindowEpisode, WindowEpisodes
@@ -58,6 +60,7 @@ class WindowReader:
         index: the samples.
         spec: what they hold.
         cache_bytes: for signals and frame indexes of episodes read before.
+        kept: keeps the frames of whole runs, which are then decoded together; None keeps nothing.
         metrics: where to count.
     """
 
@@ -68,9 +71,11 @@ class WindowReader:
         spec: WindowSpec,
         *,
         cache_bytes: int,
+        kept: KeptFrames | None = None,
         metrics: LoaderMetrics,
     ) -> None:
         self._tiers = tiers
+        self._kept = kept
         self._index = index
         self._spec = spec
         self._metrics = metrics
@@ -143,11 +148,13 @@ class WindowReader:
 
     def _show(self, pictures: "_Pictures") -> None:
         """Read and decode what was asked for, each frame once, into the samples."""
+        with self._metrics.stage("decode"):
+            reused = sum(self._reuse(stream, pictures) for stream in pictures.wanted)
         with self._metrics.stage("plan"):
             runs = [
                 (stream, run)
-                for stream, frames in pictures.wanted.items()
-                for run in stream.runs.runs(list(frames))
+                for stream, places in pictures.wanted.items()
+                for run in stream.runs.runs(self._to_decode(stream, places))
             ]
             ranges = [_byte_range(stream, run) for stream, run in runs]
         with self._metrics.stage("fetch"):
@@ -156,6 +163,7 @@ class WindowReader:
             requests=bool(ranges),
             bytes_read=sum(part.length for part in ranges),
             wanted_frames=pictures.count,
+            reused_frames=reused,
             decoded_frames=sum(run.stop_packet - run.first_packet for _, run in runs),
         )
         with self._metrics.stage("decode"):
@@ -178,11 +186,33 @@ class WindowReader:
         except CorruptDataError:  # on the way, or in a cache: what the lake holds decides
             (data,) = self._tiers.ranges([part], past_caches=True)
             frames = self._decoder.decode(stream.index, run, data)
+        kept = {}
         for ordinal, frame in frames:
-            first, *others = places[ordinal]
-            self._converter.rgb(frame, first)
-            for other in others:
-                other[...] = first
+            if ordinal in places:
+                self._put(frame, places[ordinal])
+            if self._kept is not None:
+                kept[ordinal] = frame
+        if self._kept is not None:
+            self._kept.keep(stream, kept)
+
+    def _reuse(self, stream: CameraStream, pictures: "_Pictures") -> int:
+        """Show what is kept, which is then no longer wanted; returns how many frames."""
+        if self._kept is None:
+            return 0
+        places = pictures.wanted[stream]
+        found = self._kept.take(stream, places)
+        for ordinal, frame in found.items():
+            self._put(frame, places.pop(ordinal))
+        return len(found)
+
+    def _to_decode(self, stream: CameraStream, wanted: Iterable[int]) -> list[int]:
+        return list(wanted if self._kept is None else self._kept.whole_runs(stream, wanted))
+
+    def _put(self, frame: VideoFrame, places: Sequence[NDArray[np.uint8]]) -> None:
+        first, *others = places
+        self._converter.rgb(frame, first)
+        for other in others:
+            other[...] = first
 
 
 class _Shown(NamedTuple):
