@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loader.bad_spans import BadSpan
     from loader.batch import Modality, PackedBatch
+    from loader.block_shuffle import BlockShuffle
     from loader.collate import collate_packed, collate_padded
     from loader.device import on_device
     from loader.errors import (
@@ -28,6 +29,7 @@ __all__ = [
     "BadDataError",
     "BadSpan",
     "BatchError",
+    "BlockShuffle",
     "LoaderError",
     "LoaderMetrics",
     "LoaderStateError",
@@ -46,6 +48,7 @@ _HOMES = {
     "BadDataError": "errors",
     "BadSpan": "bad_spans",
     "BatchError": "errors",
+    "BlockShuffle": "block_shuffle",
     "LoaderError": "errors",
     "LoaderMetrics": "metrics",
     "LoaderStateError": "errors",
