@@ -1,6 +1,7 @@
 """Packets to pictures, straight into the batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -9,27 +10,82 @@ from numpy.typing import NDArray
 from lake.errors import CorruptDataError, VideoError
 from lake.pixels import PixelConverter
 from lake.video_decode import FrameDecoder
+from lake.video_index import VideoIndex
+from lake.video_runs import DecodeRun
 from loader.episodes import CameraStream
 from loader.fetch import FetchedPack, FetchedRun
 from loader.metrics import LoaderMetrics
 from loader.shape import BatchShape
 
 
-class PictureDecoder:
-    """Decodes packs one after the other; keeps the frames that `Reuse` told to keep.
+class Frames(Protocol):
+    """Where frames come from, as this module needs it: `PyavFrames`, `TorchcodecFrames`."""
 
-    Frames are kept as the decoder gave them (for YUV 4:2:0 half the bytes of RGB) and converted
-    when they are shown, so that no picture is copied on its way into a batch.
+    def decode(
+        self, index: VideoIndex, run: DecodeRun, data: bytes | memoryview
+    ) -> Iterator[tuple[int, Any]]:
+        """The wanted frames of a run of verified packets with their display ordinals."""
+        ...
+
+    def show(self, frame: Any, out: Any) -> None:  # noqa: ANN401  # its own kinds
+        """Write a frame to its place in a batch."""
+        ...
+
+    def allocate(self, shapes: Sequence[tuple[int, ...]]) -> Sequence[Any] | None:
+        """Memory for the buckets of a batch; None where it writes to the batch's own."""
+        ...
+
+
+class PyavFrames:
+    """Frames by PyAV, in the memory of the batch.
+
+    They stay as the decoder gave them (for YUV 4:2:0 half the bytes of RGB) until they are shown,
+    so that no picture is copied on its way into a batch.
     """
 
-    def __init__(self, shape: BatchShape, metrics: LoaderMetrics) -> None:
+    def __init__(self, shape: BatchShape) -> None:
         self._decoder = FrameDecoder()
         self._converter = PixelConverter(shape.image_size)
         self._rgb = shape.image_format == "rgb"
-        self._metrics = metrics
-        self._kept: dict[CameraStream, dict[int, VideoFrame]] = {}
 
-    def decode(self, pack: FetchedPack, destinations: Sequence[NDArray[np.uint8]]) -> None:
+    def decode(
+        self, index: VideoIndex, run: DecodeRun, data: bytes | memoryview
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        """See `FrameDecoder.decode`."""
+        return self._decoder.decode(index, run, data, verified=True)
+
+    def show(self, frame: VideoFrame, out: NDArray[np.uint8]) -> None:
+        """Convert and scale a frame into the batch."""
+        if self._rgb:
+            self._converter.rgb(frame, out)
+        else:
+            self._converter.yuv420p(frame, out.reshape(-1))
+
+    def allocate(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """None: pictures go into the batch's own memory."""
+
+
+class PictureDecoder:
+    """Decodes packs one after the other; keeps the frames that `Reuse` told to keep.
+
+    Args:
+        shape: of the batches.
+        metrics: where frames are counted.
+        frames: where they come from; PyAV where not given.
+    """
+
+    def __init__(
+        self, shape: BatchShape, metrics: LoaderMetrics, frames: Frames | None = None
+    ) -> None:
+        self._frames: Frames = frames or PyavFrames(shape)
+        self._metrics = metrics
+        self._kept: dict[CameraStream, dict[int, Any]] = {}
+
+    def allocate(self, shapes: Sequence[tuple[int, ...]]) -> Sequence[Any] | None:
+        """Memory for the buckets of a batch, where it is not the batch's own."""
+        return self._frames.allocate(shapes)
+
+    def decode(self, pack: FetchedPack, destinations: Sequence[Any]) -> None:
         """Fill the pictures of a pack.
 
         Pictures of bad spans become 0.
@@ -66,16 +122,12 @@ class PictureDecoder:
         self._metrics.counts["decoded_frames"] += decoded
         self._metrics.counts["reused_frames"] += pictures.reused
 
-    def _decode(
-        self, fetched: FetchedRun, pack: FetchedPack, destinations: Sequence[NDArray[np.uint8]]
-    ) -> int:
+    def _decode(self, fetched: FetchedRun, pack: FetchedPack, destinations: Sequence[Any]) -> int:
         """Decode one run, show and keep its frames; returns how many there were."""
         stream, decoded = fetched.stream, 0
         rows = pack.images.rows.get(stream, {})
         keep = frozenset(pack.pictures.keep.get(stream, ()))
-        for ordinal, frame in self._decoder.decode(
-            fetched.index, fetched.run, fetched.data, verified=True
-        ):
+        for ordinal, frame in self._frames.decode(fetched.index, fetched.run, fetched.data):
             decoded += 1
             if ordinal in rows:
                 self._show(frame, rows[ordinal], destinations)
@@ -83,13 +135,8 @@ class PictureDecoder:
                 self._kept.setdefault(stream, {})[ordinal] = frame
         return decoded
 
-    def _show(
-        self, frame: VideoFrame, rows: Sequence[int], destinations: Sequence[NDArray[np.uint8]]
-    ) -> None:
+    def _show(self, frame: object, rows: Sequence[int], destinations: Sequence[Any]) -> None:
         first = destinations[rows[0]]
-        if self._rgb:
-            self._converter.rgb(frame, first)
-        else:
-            self._converter.yuv420p(frame, first.reshape(-1))
+        self._frames.show(frame, first)
         for row in rows[1:]:
             destinations[row][...] = first

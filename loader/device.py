@@ -11,7 +11,7 @@ import torch
 from lake.errors import HeadraceError
 from loader.errors import LoaderError
 from loader.received import Received
-from loader.torch_face import Batch, torch_batch, torch_views
+from loader.torch_face import Batch, tensor_batch, torch_views
 from loader.wire import Frame
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class PlainCopier:
 
     def begin(self, received: Received) -> "_Here":
         """See `Copier`."""
-        return _Here(torch_batch(received.memory).to(self._device))
+        return _Here(tensor_batch(received).to(self._device))
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,10 @@ class CudaCopier:
         with torch.cuda.stream(self._stream):
             buffer = torch.empty(frame.nbytes, dtype=torch.uint8, device=self._device)
             buffer.copy_(source, non_blocking=True)
+            pictures = tuple(bucket.to(self._device) for bucket in received.pictures)
             staging.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's own
             staging.copied.record(self._stream)
-        return _Crossing(frame, buffer, staging.copied)
+        return _Crossing(frame, buffer, pictures, staging.copied)
 
 
 @dataclass
@@ -152,6 +153,7 @@ class _Staging:
 class _Crossing:
     frame: Frame
     buffer: torch.Tensor
+    pictures: tuple[torch.Tensor, ...]
     copied: torch.cuda.Event
 
     def arrive(self) -> Batch:
@@ -159,5 +161,6 @@ class _Crossing:
         stream.wait_event(self.copied)
         # Its memory is of the copying stream: without this it would be given to the next copy as
         # soon as the last reference is gone, while kernels of this stream still read it.
-        self.buffer.record_stream(stream)
-        return torch_views(self.frame, self.buffer)
+        for tensor in (self.buffer, *self.pictures):
+            tensor.record_stream(stream)
+        return torch_views(self.frame, self.buffer, self.pictures)

@@ -3,9 +3,11 @@
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lake.store import Lake
 from loader.cursor import Cursor
+from loader.decode_frames import Frames
 from loader.fetch import WINDOW_PACKS
 from loader.job import Job
 from loader.metrics import LoaderMetrics
@@ -21,6 +23,14 @@ def inline_batches(
 ) -> Iterator[Received]:
     """Batches of a job, decoded in the caller's thread when asked for."""
     ahead_bytes, limits = split_bytes(job.buffer_bytes)
+    shape = BatchShape.of(plan.header, job.image_size, job.image_format)
+    frames: Frames | None = None
+    if job.decode_device is not None:
+        # It imports torch, and what it keeps are RGB pictures: twice the bytes of YUV 4:2:0.
+        from loader.torchcodec_frames import TorchcodecFrames  # noqa: PLC0415
+
+        frames = TorchcodecFrames(shape, job.decode_device, metrics)
+        limits = replace(limits, kept_frame_bytes=limits.kept_frame_bytes // 2)
     pool = BufferPool(ahead_bytes, shared=False)
     released: deque[int] = deque()
     filled_batches = stream_batches(
@@ -28,12 +38,13 @@ def inline_batches(
         plan,
         cursor,
         cursor.blocks(job.first_step, WINDOW_PACKS),
-        shape=BatchShape.of(plan.header, job.image_size, job.image_format),
+        shape=shape,
         pool=pool,
         limits=limits,
         metrics=metrics,
         materialized=job.materialized,
         storage=job.storage,
+        frames=frames,
     )
     for filled in filled_batches:
         pool.taken(filled.buffer.number)
@@ -45,6 +56,7 @@ def inline_batches(
             spans=filled.spans,
             steps=filled.steps,
             bad=filled.bad,
+            pictures=filled.pictures,
         )
         del memory
         while released:

@@ -19,6 +19,7 @@ class Job:
         buffer_bytes: bound of this process.
         image_size: (height, width) or None.
         image_format: see `PackedBatch.images`.
+        decode_device: see `PackLoader`; None in a decode process.
         materialized: name of the set of materialised packs to read, None to read the episodes.
         storage: how the lake is read.
     """
@@ -33,6 +34,7 @@ class Job:
     buffer_bytes: int
     image_size: tuple[int, int] | None
     image_format: ImageFormat
+    decode_device: str | None
     materialized: str | None
     storage: StorageSettings
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lake.store import Lake, open_lake
+from loader.arguments import check_arguments
 from loader.bad_spans import BadSpan, BadSpans
 from loader.batch import ImageFormat, PackedBatch
 from loader.cursor import Cursor
@@ -21,9 +19,8 @@ from loader.log_lines import LogLines
 from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics
 from loader.receive import received_in_order
-from loader.received import Received
+from loader.received import Received, numpy_batch
 from loader.storage.settings import StorageSettings
-from loader.wire import read_batch
 from packing.layout import TokenLayout
 from packing.stored_plan import AnyPlan, open_plan
 
@@ -37,7 +34,6 @@ Process = Literal["child", "inline"]
 Framework = Literal["torch", "numpy"]
 BatchesOf = Callable[[Iterator[Received]], Iterator[PackedBatch[Any]]]
 
-_SMALLEST_BUFFER: Final = 1 << 20
 _COPY: Final = "copy"  # the set that holds the recorded packets
 
 
@@ -66,6 +62,9 @@ class PackLoader:
         image_size: (height, width) to which pictures are resized, None to keep theirs.
         image_format: `rgb` [I,3,h,w], or `yuv` [I,3h/2,w] to convert on the device.
         framework: `torch` tensors or `numpy` arrays.
+        decode_device: None decodes with PyAV, on the CPU. A device of torch such as `cuda` decodes
+            there with torchcodec (see `loader.torchcodec_frames`), in the caller's process, so with
+            `process="inline"`; the pictures of a batch are then on that device.
         materialized: read packs that `headrace plan materialize` wrote in place of the episodes:
             True for the recorded packets (the same batches, bit for bit), or the name of a set,
             whose pictures may have been scaled and encoded again; see `source`.
@@ -96,24 +95,22 @@ class PackLoader:
         image_size: tuple[int, int] | None = None,
         image_format: ImageFormat = "rgb",
         framework: Framework = "torch",
+        decode_device: str | None = None,
         materialized: bool | str = False,
         storage: StorageSettings | None = None,
         max_bad_share: float = 1e-4,
         log_every_s: float | None = None,
     ) -> None:
-        _check(process, ("child", "inline"), "process")
-        _check(image_format, ("rgb", "yuv"), "image_format")
-        _check(framework, ("torch", "numpy"), "framework")
-        if num_workers < 1 or (process == "inline" and num_workers > 1):
-            raise LoaderError(
-                f"num_workers={num_workers} with process={process!r}: use 1, or more with 'child'"
-            )
-        if buffer_bytes < _SMALLEST_BUFFER:
-            raise LoaderError(f"buffer_bytes={buffer_bytes}: at least {_SMALLEST_BUFFER} is needed")
-        if image_size is not None and not _is_size(image_size):
-            raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
-        if not 0 <= max_bad_share <= 1:
-            raise LoaderError(f"max_bad_share={max_bad_share}: a share from 0 to 1")
+        check_arguments(
+            process=process,
+            num_workers=num_workers,
+            buffer_bytes=buffer_bytes,
+            image_size=image_size,
+            image_format=image_format,
+            framework=framework,
+            decode_device=decode_device,
+            max_bad_share=max_bad_share,
+        )
         self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
         self._plan = open_plan(self._lake, plan) if isinstance(plan, str) else plan
         self._cursor = Cursor(
@@ -137,6 +134,7 @@ class PackLoader:
         self._buffer_bytes = buffer_bytes
         self._image_size = image_size
         self._image_format = image_format
+        self._decode_device = decode_device
         self._max_bad_share = max_bad_share
         self._log_every_s = log_every_s
         self._next_step = 0
@@ -340,33 +338,20 @@ class PackLoader:
             buffer_bytes=self._buffer_bytes // self._num_workers,
             image_size=self._image_size,
             image_format=self._image_format,
+            decode_device=self._decode_device,
             materialized=self._materialized,
             storage=self._storage,
         )
 
     def _wrapped(self, received: Iterator[Received]) -> Iterator[PackedBatch[Any]]:
-        wrap: Callable[[NDArray[np.uint8]], PackedBatch[Any]] = read_batch
+        make: Callable[[Received], PackedBatch[Any]] = numpy_batch
         if self.framework == "torch":
             # Torch is imported where tensors are made, so that the package loads without it.
-            from loader.torch_face import torch_batch  # noqa: PLC0415
+            from loader.torch_face import tensor_batch  # noqa: PLC0415
 
-            wrap = torch_batch
+            make = tensor_batch
         for each in received:
-            batch = wrap(each.memory)
+            batch = make(each)
             del each  # its memory is the batch's alone from here on
             yield batch
             del batch
-
-
-def _is_size(value: object) -> bool:
-    """Whether a value is what `image_size` asks for: a single number is easily given."""
-    return (
-        isinstance(value, Sequence)
-        and len(value) == 2
-        and all(isinstance(pixels, int) and pixels >= 1 for pixels in value)
-    )
-
-
-def _check(value: str, known: tuple[str, ...], name: str) -> None:
-    if value not in known:
-        raise LoaderError(f"{name}={value!r}: use one of {', '.join(known)}")

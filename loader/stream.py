@@ -1,6 +1,6 @@
 """From positions to filled buffers: the one code path that both process modes run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from loader.bad_bytes import BadBytes, bad_spans_of, checked
 from loader.bad_spans import BadSpan
 from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
-from loader.decode_frames import PictureDecoder
+from loader.decode_frames import Frames, PictureDecoder
 from loader.fetch import FetchedPack, Fetcher, FetchLimits
 from loader.materialized_fetch import MaterializedFetcher
 from loader.materialized_set import MaterializedSet
@@ -33,13 +33,17 @@ from packing.stored_plan import AnyPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """A batch in a buffer of the pool; `steps` counts its observed steps, `bad` its bad spans."""
+    """A batch in a buffer of the pool; `steps` counts its observed steps, `bad` its bad spans.
+
+    `pictures` are its buckets where the buffer does not hold them.
+    """
 
     place: Place
     buffer: Buffer
     spans: int
     steps: int
     bad: tuple[BadSpan, ...]
+    pictures: tuple[Any, ...]
 
 
 def split_bytes(buffer_bytes: int) -> tuple[int, FetchLimits]:
@@ -62,10 +66,12 @@ def stream_batches(
     metrics: LoaderMetrics,
     storage: StorageSettings,
     materialized: str | None = None,
+    frames: Frames | None = None,
 ) -> Iterator[Filled]:
     """Batches at the given positions, in order, each in a buffer acquired from the pool.
 
-    They are read from the set `materialized` where it is named, else from the episodes.
+    They are read from the set `materialized` where it is named, else from the episodes; pictures
+    are decoded by `frames`, PyAV where not given.
 
     Raises:
         LakeError, LoaderError: as `Fetcher.packs`, `MaterializedFetcher.packs` and
@@ -82,7 +88,7 @@ def stream_batches(
         tiers = PackTiers(stored.require_complete(), storage, metrics)
         fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
     bad_bytes = BadBytes(plan.header.cameras)
-    decoder = PictureDecoder(shape, metrics)
+    decoder = PictureDecoder(shape, metrics, frames)
     packs = fetcher.packs(blocks)
     with closing(packs), tiers:  # reads are given up first, so that their threads end at once
         for fetched in packs:
@@ -103,8 +109,10 @@ def _fill(
         described: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (dtype_name(array), array.shape) for name, array in assembled.arrays.items()
         }
-        buckets = [f"images.{number}" for number in range(len(assembled.image_shapes))]
-        for name, bucket in zip(buckets, assembled.image_shapes, strict=True):
+        elsewhere = decoder.allocate(assembled.image_shapes)
+        held = assembled.image_shapes if elsewhere is None else ()
+        buckets = [f"images.{number}" for number in range(len(held))]
+        for name, bucket in zip(buckets, held, strict=True):
             described[name] = ("uint8", bucket)
         frame = Frame.plan(assembled.scalars, described, bad)
     with metrics.stage("send"):
@@ -114,7 +122,7 @@ def _fill(
         for name, array in assembled.arrays.items():
             views[name][...] = array
     with metrics.stage("decode"):
-        pictures: list[NDArray[np.uint8]] = [views[name] for name in buckets]
+        pictures: Sequence[Any] = elsewhere or [views[name] for name in buckets]
         decoder.decode(fetched, _destinations(assembled.bucket, assembled.bucket_row, pictures))
     return Filled(
         place=fetched.row.place,
@@ -122,11 +130,12 @@ def _fill(
         spans=len(fetched.row),
         steps=int(fetched.row.observed.sum()),
         bad=bad,
+        pictures=tuple(elsewhere or ()),
     )
 
 
 def _destinations(
-    bucket: NDArray[np.int32], row: NDArray[np.int32], pictures: list[NDArray[Any]]
-) -> list[NDArray[np.uint8]]:
+    bucket: NDArray[np.int32], row: NDArray[np.int32], pictures: Sequence[Any]
+) -> list[Any]:
     """The view of each picture of the pack's table."""
     return [pictures[b][r] for b, r in zip(bucket.tolist(), row.tolist(), strict=True)]

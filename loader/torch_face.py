@@ -1,6 +1,6 @@
 """The consumer's face towards torch: tensors that share the batch's memory, and a dataset."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
+from loader.received import Received
 from loader.wire import ArrayPlace, Frame, batch_of
 
 try:
@@ -26,14 +27,32 @@ if TYPE_CHECKING:
 Batch = PackedBatch[torch.Tensor]
 
 
-def torch_batch(memory: NDArray[np.uint8]) -> Batch:
+def tensor_batch(received: Received) -> Batch:
+    """The batch as tensors that keep its memory alive; pictures decoded elsewhere stay there.
+
+    Raises:
+        BatchError: see `loader.wire.Frame.parse`.
+    """
+    return torch_batch(received.memory, received.pictures)
+
+
+def torch_batch(memory: NDArray[np.uint8], pictures: Sequence[torch.Tensor] = ()) -> Batch:
     """The batch in a buffer as tensors that keep the buffer alive; nothing is copied.
+
+    Args:
+        memory: uint8, as `loader.wire` lays it out.
+        pictures: the buckets, where the buffer holds none.
 
     Raises:
         BatchError: see `loader.wire.Frame.parse`.
     """
     frame = Frame.parse(memory)
-    return batch_of(frame, {place.name: _tensor(memory, place) for place in frame.places})
+    arrays = {place.name: _tensor(memory, place) for place in frame.places}
+    return batch_of(frame, {**arrays, **_named(pictures)})
+
+
+def _named(pictures: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"images.{number}": bucket for number, bucket in enumerate(pictures)}
 
 
 def _tensor(memory: NDArray[np.uint8], place: ArrayPlace) -> torch.Tensor:
@@ -46,29 +65,29 @@ def _tensor(memory: NDArray[np.uint8], place: ArrayPlace) -> torch.Tensor:
     )
 
 
-def torch_views(frame: Frame, buffer: torch.Tensor) -> Batch:
+def torch_views(frame: Frame, buffer: torch.Tensor, pictures: Sequence[torch.Tensor] = ()) -> Batch:
     """The batch in a uint8 tensor of any device, as views that share its storage.
 
     Args:
         frame: the layout of what the buffer holds.
         buffer: uint8 [at least frame.nbytes].
+        pictures: the buckets, where the buffer holds none.
     """
-    return batch_of(
-        frame,
-        {
-            place.name: buffer[place.offset : place.offset + place.nbytes]
-            .view(getattr(torch, place.dtype))
-            .reshape(place.shape)
-            for place in frame.places
-        },
-    )
+    arrays = {
+        place.name: buffer[place.offset : place.offset + place.nbytes]
+        .view(getattr(torch, place.dtype))
+        .reshape(place.shape)
+        for place in frame.places
+    }
+    return batch_of(frame, {**arrays, **_named(pictures)})
 
 
 class PackDataset(IterableDataset[Batch]):
     """A `PackLoader` as a torch dataset, for trainers that want a DataLoader.
 
     Use it with `DataLoader(dataset, batch_size=None)`: every item is a whole batch. It follows the
-    contract of torchdata's `StatefulDataLoader` (`state_dict`, `load_state_dict`). Decoding has
+    contract of torchdata's `StatefulDataLoader` (`state_dict`, `load_state_dict`): a state taken
+    between the packs of a step goes on at that step's begin. Decoding has
     its own process, so `num_workers=0` is right. With 1 the position lives in torch's worker: take
     it from `StatefulDataLoader.state_dict()`; this object's does not move. More would each stream
     the whole plan and are refused.

@@ -69,6 +69,17 @@ def test_the_live_view_goes_to_stderr(lake: str) -> None:
         assert shown in result.stderr
 
 
+def test_the_cache_s_settings_arrive(lake: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    common = ("mix", "--process", "inline", "--json", "--cache-dir", str(folder))
+    for _ in range(2):
+        code, out = _load(lake, *common, "--cache-gb", "0.01")
+        assert code == 0
+    counts = json.loads(out)["metrics"]["counts"]
+    assert counts["cache_hits"] > 0
+    assert json.loads(out)["metrics"]["cache_hit_share"] > 0.9
+
+
 @pytest.mark.parametrize(
     "arguments", [("mox",), ("mix", "--first-step", "999"), ("mix", "--rank", "3")]
 )
