@@ -106,7 +106,10 @@ def _windows(
         for key, work in {
             **window_contenders(recorded, skip=bench.skip, count=bench.packs, others=number == 0),
             **face_contenders(
-                recorded, skip=bench.others_skip, count=bench.others_packs, others=number == 0
+                recorded,
+                skip=bench.others_skip,
+                count=bench.others_packs,
+                others=number == 0 and bench.two_workers,
             ),
         }.items()
     }
