@@ -23,12 +23,12 @@ from loader.metrics import LoaderMetrics
 from loader.plan_rows import PlanRows
 from loader.pool import Buffer, BufferPool
 from loader.shape import BatchShape
-from loader.storage.origin import bounded
+from loader.storage.origin import Origin, bounded
 from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.wire import Frame
-from packing.stored_plan import AnyPlan
+from packing.stored_plan import AnyPlan, StoredPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,22 +77,27 @@ def stream_batches(
         LakeError, LoaderError: as `Fetcher.packs`, `MaterializedFetcher.packs` and
             `PictureDecoder.decode` do; the stream ends there.
     """
-    rows = PlanRows(plan)
-    fetcher: Fetcher | MaterializedFetcher
-    tiers: Tiers | PackTiers
-    if materialized is None:
-        tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
-        fetcher = Fetcher(tiers, rows, cursor, limits, metrics, partial(checked, tiers))
-    else:
-        stored = MaterializedSet.open(bounded(lake, storage), plan.header, materialized)
-        tiers = PackTiers(stored.require_complete(), storage, metrics)
-        fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
-    bad_bytes = BadBytes(plan.header.cameras)
-    decoder = PictureDecoder(shape, metrics, frames)
-    packs = fetcher.packs(blocks)
-    with closing(packs), tiers:  # reads are given up first, so that their threads end at once
-        for fetched in packs:
-            yield _fill(bad_bytes.settled(fetched), rows, shape, pool, decoder, metrics)
+    asked = bounded(lake, storage)
+    with closing(Origin(asked, storage, metrics)) as origin:
+        if isinstance(plan, StoredPlan):
+            plan = plan.read_by(asked, origin.read)
+        rows = PlanRows(plan)
+        fetcher: Fetcher | MaterializedFetcher
+        tiers: Tiers | PackTiers
+        if materialized is None:
+            tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
+            fetcher = Fetcher(tiers, rows, cursor, limits, metrics, partial(checked, tiers))
+        else:
+            packs_set = MaterializedSet.open(asked, plan.header, materialized)
+            tiers = PackTiers(packs_set.require_complete(), storage, metrics)
+            fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
+        bad_bytes = BadBytes(plan.header.cameras)
+        decoder = PictureDecoder(shape, metrics, frames)
+        packs = fetcher.packs(blocks)
+        # Reads are given up first, so that their threads end at once.
+        with closing(packs), tiers, closing(origin):
+            for fetched in packs:
+                yield _fill(bad_bytes.settled(fetched), rows, shape, pool, decoder, metrics)
 
 
 def _fill(

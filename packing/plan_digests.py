@@ -110,6 +110,17 @@ class ChunkDigests:
             raise PlanError(f"its digests of table {table} do not follow each other")
         return cls(first_row=begins, sha256=tuple(rows["sha256"].to_pylist()))
 
+    def first_damaged(self, rows: pa.Table, first: int, stop: int) -> tuple[int, int] | None:
+        """The first of the chunks in [first, stop) that `rows` does not hold as it was saved."""
+        number = int(np.searchsorted(self.first_row, first))
+        while (at := int(self.first_row[number])) < stop:
+            until = int(self.first_row[number + 1])
+            chunk = rows.slice(at - first, until - at)
+            if chunk.num_rows != until - at or table_digest(chunk) != self.sha256[number]:
+                return at, until
+            number += 1
+        return None
+
     @property
     def num_rows(self) -> int:
         """Rows of the table."""

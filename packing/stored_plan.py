@@ -6,25 +6,32 @@ that two chunks of its packs are enough at any time; of the episodes and texts i
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
 
 import lance
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lake.errors import LakeError
 from lake.store import Lake, open_lake
 from packing.errors import PlanError
 from packing.plan import TABLE_SCHEMAS, Plan
 from packing.plan_digests import DIGESTS_SCHEMA, ChunkDigests, match_header
-from packing.plan_hash import table_digest
 from packing.plan_header import PlanHeader
 from packing.plan_store import find_plan, load_plan, plan_location, read_header_json
 
 _CHUNKS_HELD: Final = 2  # packs of one look-ahead may lie on both sides of a boundary
 _CACHE_BYTES: Final = 4 << 20  # where pages of the tables lie; Lance's own default is 1 GiB
+
+
+Reading = Callable[[Callable[[], str], Callable[[], pa.Table]], pa.Table]
+"""Takes what names a read, and the read, which it may repeat where it failed in passing."""
+
+
+def _read_once(_: Callable[[], str], read: Callable[[], pa.Table]) -> pa.Table:
+    table: pa.Table = read()
+    return table
 
 
 class StoredPlan:
@@ -41,15 +48,23 @@ class StoredPlan:
         lake: that holds the plan.
         header: as saved.
         digests: see `packing.plan_digests`.
+        reading: how tables are read.
 
     Raises:
         PlanError: the digests are of another plan.
     """
 
-    def __init__(self, lake: Lake, header: PlanHeader, digests: pa.Table) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        header: PlanHeader,
+        digests: pa.Table,
+        reading: Reading = _read_once,
+    ) -> None:
         self.header: Final = header
         self.digests: Final = digests
         self._lake = lake
+        self._reading = reading
         try:
             self._chunks = {
                 table: ChunkDigests.of(digests, table) for table in ("packs", "episodes", "texts")
@@ -66,6 +81,10 @@ class StoredPlan:
         self._datasets: dict[str, lance.LanceDataset] = {}
         self._whole: dict[str, pa.Table] = {}
         self._held: OrderedDict[int, pa.Table] = OrderedDict()
+
+    def read_by(self, lake: Lake, reading: Reading) -> Self:
+        """The same plan with nothing read yet, to be read through another handle on its lake."""
+        return type(self)(lake, self.header, self.digests, reading)
 
     @property
     def plan_hash(self) -> str:
@@ -128,40 +147,38 @@ class StoredPlan:
             return self._whole[table]
 
     def _read(self, table: str, first: int, stop: int) -> pa.Table:
-        """Rows of a table, whole chunks of it."""
-        try:
-            with self._lake.errors_named("read its rows"):
-                found = (
-                    self._dataset(table)
-                    .to_table(offset=first, limit=stop - first)
-                    .cast(TABLE_SCHEMAS[table])
-                    .combine_chunks()
+        """Rows of a table, whole chunks of it; what arrives damaged is read once more."""
+        where = f"{self._lake.uri}: plan {self.plan_hash}: table {table}"
+        damaged: tuple[int, int] | None = None
+        for _ in range(2):
+            try:
+                rows = self._reading(
+                    lambda: f"the plan's table {table}", lambda: self._rows(table, first, stop)
                 )
-        except LakeError as error:
-            raise PlanError(f"{self._where(table, first, stop)} cannot be read: {error}") from error
-        known = self._chunks[table]
-        begin = int(np.searchsorted(known.first_row, first))
-        bounds: NDArray[np.int64] = known.first_row[begin:]
-        for at, until, sha256 in zip(bounds, bounds[1:], known.sha256[begin:], strict=False):
-            if at >= stop:
+            except LakeError as error:
+                raise PlanError(f"{where}, rows {first} to {stop - 1}: {error}") from error
+            damaged = self._chunks[table].first_damaged(rows, first, stop)
+            if damaged is None:
                 break
-            part = found.slice(at - first, until - at)
-            if part.num_rows != until - at or table_digest(part) != sha256:
-                raise PlanError(
-                    f"{self._where(table, int(at), int(until))} are not what was saved: they were"
-                    " damaged or changed; restore"
-                    f" {plan_location(self.plan_hash)}/{table}.lance from a copy, or make another"
-                    " plan (of another seed, say)"
-                )
-        return found
+            del self._datasets[table]
+        if damaged is not None:
+            raise PlanError(
+                f"{where}, rows {damaged[0]} to {damaged[1] - 1} are not what was saved: they were"
+                f" damaged or changed; restore {plan_location(self.plan_hash)}/{table}.lance from a"
+                " copy, or make another plan (of another seed, say)"
+            )
+        return rows
 
-    def _where(self, table: str, first: int, stop: int) -> str:
-        return f"{self._lake.uri}: plan {self.plan_hash}: table {table}, rows {first} to {stop - 1}"
-
-    def _dataset(self, table: str) -> lance.LanceDataset:
-        if table not in self._datasets:
-            self._datasets[table] = _open(self._lake, self.plan_hash, table)
-        return self._datasets[table]
+    def _rows(self, table: str, first: int, stop: int) -> pa.Table:
+        try:
+            with self._lake.errors_named("cannot be read"):
+                if table not in self._datasets:
+                    self._datasets[table] = _open(self._lake, self.plan_hash, table)
+                rows = self._datasets[table].to_table(offset=first, limit=stop - first)
+                return rows.cast(TABLE_SCHEMAS[table]).combine_chunks()
+        except LakeError:
+            self._datasets.pop(table, None)  # what is read next may need other credentials
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
         options = dict(self._lake.storage_options)

@@ -187,10 +187,42 @@ def test_lost_tables_are_one_clear_error(ten: Lake, plan: Plan) -> None:
     stored = opened(ten)
     for table in ("packs", "episodes"):
         shutil.rmtree(folder(ten, plan, table))
-    with pytest.raises(PlanError, match="table packs, rows 0 to 3 cannot be read"):
+    with pytest.raises(
+        PlanError, match=r"table packs, rows 0 to 3: .* cannot be read: .*not found"
+    ):
         stored.take_packs([0])
-    with pytest.raises(PlanError, match="table episodes, rows 0 to 9 cannot be read"):
+    with pytest.raises(PlanError, match=r"table episodes, rows 0 to 9: .* cannot be read"):
         _ = stored.episodes
+
+
+def test_rows_that_arrived_damaged_are_read_once_more(
+    ten: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = opened(ten)
+    rows, reads = StoredPlan._rows, list[int]()
+
+    def damaged_at_first(self: StoredPlan, table: str, first: int, stop: int) -> pa.Table:
+        reads.append(first)
+        found = rows(self, table, first, stop)
+        return replace_row(found, "tokens", 1, 1) if len(reads) == 1 else found
+
+    monkeypatch.setattr(StoredPlan, "_rows", damaged_at_first)
+    assert stored.take_packs([6]).equals(plan.take_packs([6]))
+    assert reads == [4, 4]
+
+
+def test_reads_go_through_what_repeats_them(ten: Lake, plan: Plan) -> None:
+    said: list[str] = []
+
+    def reading(what: Callable[[], str], read: Callable[[], pa.Table]) -> pa.Table:
+        said.append(what())
+        read()
+        return read()
+
+    stored = opened(ten).read_by(ten, reading)
+    assert stored.take_packs([6]).equals(plan.take_packs([6]))
+    assert stored.texts.equals(plan.texts)
+    assert said == ["the plan's table packs", "the plan's table texts"]
 
 
 def test_a_short_table_is_an_error(ten: Lake, plan: Plan) -> None:
