@@ -24,6 +24,7 @@ _MODULES: Final = (
     "pack",
     "plan",
     "load",
+    "selftest",
     "train",
     "simulate",
     "assess",

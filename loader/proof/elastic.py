@@ -74,7 +74,7 @@ def prove_elastic(
     counts["ways"] = len(tried)
     return ProofResult(
         proof="elastic",
-        tried="; ".join(tried),
+        tried=", ".join(tried),
         first_step=planned.first_step,
         stop_step=planned.stop_step,
         counts=counts,

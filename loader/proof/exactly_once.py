@@ -50,7 +50,7 @@ def prove_exactly_once(
         num_kills: how often it dies; each time it resumes, so this is the depth of resumes too.
         kills: what is killed, in turns.
         seed: of the points.
-        seconds: after which no more steps are begun; those reached by then are compared.
+        seconds: after which nothing more is killed, and no step is begun that was not begun before.
         patience_s: how long a rank may take over one pack.
         progress: told of every step.
 
@@ -70,22 +70,22 @@ def prove_exactly_once(
     )
     found = planned.repeated()
     for life in range(num_kills + 1):
-        kill = kills[life % len(kills)] if life < num_kills else None
+        last = life == num_kills or job.out_of_time
+        kill = None if last else kills[life % len(kills)]
         found += job.live(world_sizes[life % len(world_sizes)], kill, lives_left=num_kills - life)
-        if found or job.out_of_time:
+        if found or last:
             break
-    stop = planned.first_step + len(job.surviving)
-    if not found and not job.out_of_time and stop != planned.stop_step:
-        found = [Difference(step=stop, what="the stream ended before the plan's range did")]
     spans = sum(len(report.spans) for packs in job.surviving.values() for report in packs)
     return ProofResult(
         proof="exactly once",
-        tried=f"{job.counts['kills']} kills, world sizes {', '.join(map(str, job.worlds))}",
+        tried=f"{job.counts['kills']} kills, {job.counts['resumes']} resumes, world sizes"
+        f" {', '.join(map(str, job.worlds))}",
         first_step=planned.first_step,
-        stop_step=stop,
+        stop_step=planned.first_step + len(job.surviving),
         counts={**job.counts, "spans": spans},
         seconds=time.monotonic() - begin,
         differences=tuple(found),
+        outcome="" if job.counts["kills"] == num_kills else "time was too short for more kills",
     )
 
 
@@ -104,6 +104,13 @@ class _Job:
     surviving: dict[int, list[PackReport]] = field(default_factory=dict)
     saved_step: int = -1
     saved_state: State | None = None
+    furthest: int = 0
+
+    def goes_on(self, step: int) -> bool:
+        """Whether a step is begun: one at least, and what was consumed before it was lost."""
+        if not self.out_of_time:
+            self.furthest = max(self.furthest, step + 1)
+        return step < min(self.planned.stop_step, max(self.furthest, self.planned.first_step + 1))
 
     @property
     def out_of_time(self) -> bool:
@@ -163,7 +170,7 @@ class _Life:
             # On average the lives share what is left; some die before their first pack.
             self.doomed_at = self._draw(min(self.last_moment, 2 * packs // self.lives_left))
         unsaved = chance.randrange(_MOST_STEPS_UNSAVED)
-        while step < planned.stop_step and not job.out_of_time:
+        while job.goes_on(step):
             packs_of_step: list[PackReport] = []
             done = self._step(step, packs_of_step)
             if not isinstance(done, dict):

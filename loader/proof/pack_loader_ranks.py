@@ -78,14 +78,13 @@ class PackLoaderRanks:
         )
         most, least = max(world_sizes), min(world_sizes)
         chain = tuple(dict.fromkeys((most, 1, *world_sizes)))
-        names = ", ".join(map(str, chain))
         ways = [
-            ("one rank, inline", inline, (1,)),
-            *((f"world size {w}, inline", inline, (w,)) for w in world_sizes if w > 1),
-            ("one rank, a decode process", child, (1,)),
-            (f"world size {least}, {num_workers} decode processes each", workers, (least,)),
-            (f"world size {most}, inline in 1 MiB", tight, (most,)),
-            (f"handed over between world sizes {names}", inline, chain),
+            ("1 rank", inline, (1,)),
+            *((f"{size} ranks", inline, (size,)) for size in world_sizes if size > 1),
+            ("a decode process", child, (1,)),
+            (f"{num_workers} decode processes per rank of {least}", workers, (least,)),
+            (f"{most} ranks in 1 MiB each", tight, (most,)),
+            (f"{' then '.join(map(str, chain))} ranks", inline, chain),
         ]
         return [Variant(label=label, program=p, world_sizes=worlds) for label, p, worlds in ways]
 

@@ -7,11 +7,17 @@ itself prints goes to stderr.
 
 import json
 import os
+import queue
 import sys
+import threading
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from loader.proof.program import RankProgram, Reports
+
+_END_S: Final = 30.0
+
+Asked = queue.SimpleQueue[str | None]
 
 
 def main() -> None:
@@ -21,16 +27,28 @@ def main() -> None:
     setup: dict[str, Any] = json.loads(sys.stdin.readline())
     sys.path[:] = setup["path"]
     program = RankProgram(**setup["program"])
+    asked: Asked = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     try:
         reports = program.start(**setup["start"])
-        for _ in sys.stdin:
+        while asked.get() is not None:
             _answer(out, _next(reports))
+        reports.close()
     except BaseException as error:
         named = isinstance(error, Exception) and program.names(error)
         told = {"kind": type(error).__name__, "message": str(error), "named": named}
         _answer(out, {"error": told})
         if not named:
             raise
+
+
+def _listen(asked: Asked) -> None:
+    """Pass on what the harness asks for; when it is gone, end, whatever the program does."""
+    for line in sys.stdin:
+        asked.put(line)
+    asked.put(None)
+    threading.Event().wait(_END_S)
+    os._exit(1)
 
 
 def _next(reports: Reports) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from lake.store import Lake
 from tools.faults.fault import Fault, FaultDraw, Kind
 
 _TABLE: Final = "trajectories"
+_FAILING: Final = frozenset({"slow_down", "reset", "lose_reply", "stall"})
+_CUT: Final = frozenset({"truncate", "cut"})
 
 
 class Faults:
@@ -79,13 +81,11 @@ class _FaultyTable:
     def _take_rows(self, addresses: list[int], columns: list[str]) -> pa.Table:
         met = self._faults.befall("rows", addresses)
         if met is not None:
-            self._fail(met[0])
+            self._fail(met[0], rows=True)
         rows: pa.Table = self._table._take_rows(addresses, columns=columns)  # noqa: SLF001 - Lance has no public one
         if met is None:
             return rows
         fault, number, luck = met
-        if fault.kind in {"truncate", "cut"}:
-            return rows.slice(0, number)
         if fault.kind == "flip":
             return _with_flipped_value(rows, number, luck)
         return rows
@@ -107,17 +107,17 @@ class _FaultyTable:
         address, at, data = found[number]
         if data:
             place = int(luck * len(data))
-            if fault.kind in {"truncate", "cut"}:
+            if fault.kind in _CUT:
                 data = data[:place]
             elif fault.kind == "flip":
                 data = data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
         return [*found[:number], (address, at, data), *found[number + 1 :]]
 
-    def _fail(self, fault: Fault) -> None:
-        """Wait or raise, as the fault has it."""
+    def _fail(self, fault: Fault, *, rows: bool = False) -> None:
+        """Wait or raise, as the fault has it; rows that are cut short are no rows to Lance."""
         if fault.kind in {"slow", "stall"}:
             threading.Event().wait(fault.hold_s)
-        if fault.kind in {"slow_down", "reset", "lose_reply", "stall"}:
+        if fault.kind in (_FAILING | _CUT if rows else _FAILING):
             raise OSError(_words(fault.kind, object_store=is_object_store(self._uri)))
 
 
