@@ -14,7 +14,7 @@ from loader.metrics import LoaderMetrics
 from packing.stored_plan import AnyPlan
 
 _LOG: Final = logging.getLogger("headrace.loader")
-_ROWS_AT_ONCE: Final = 1 << 16
+_ROWS_AT_ONCE: Final = 256  # of a plan that is left in the lake, few chunks are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ class PackedBatch(Generic[A]):
         occurrence_ids: how often each span has occurred in its epoch before (more than 0 only in
             mixtures); with `epoch` and `span_ids` it names an occurrence; -1 past num_spans.
         step_index: step of the episode at which the span's action chunk starts; -1 likewise.
-        sample_weights: weight of each span in the loss; 0 past num_spans.
+        sample_weights: weight of each span in the loss; 0 in bad spans and past num_spans.
         num_spans: spans in this batch.
         num_items_in_batch: labels that count (to be all-reduced, as in Hugging Face).
         num_action_items: action values (query x real dimension) with a weight above 0; sum the

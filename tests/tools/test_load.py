@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lake import open_lake
 from packing.plan_store import save_plan
 from tests.loader import scenes
+from tests.loader.damage import damaged_copy
 from tools.cli import build_app
 
 
@@ -34,6 +36,18 @@ def test_json_counts_what_came(lake: str) -> None:
     assert report["metrics"]["counts"]["wanted_frames"] > 0
     assert 0 < report["padding"] < 1
     assert report["batch_bytes"] > 0
+
+
+def test_damaged_spans_are_listed_or_an_error(lake: str, tmp_path: Path) -> None:
+    state = scenes.scene_episode(1).features["state"][2:4].tobytes()
+    damaged = damaged_copy(open_lake(lake), tmp_path / "damaged.lake", [state])
+    common = (damaged.uri, "mix", "--process", "inline", "--json")
+    report = json.loads(_load(*common, "--max-bad-share", "1")[1])
+    bad = report["bad_spans"]
+    assert len(bad) == report["metrics"]["counts"]["bad_spans"] > 0
+    assert {span["episode_id"] for span in bad} == {scenes.scene_episode(1).episode_id}
+    assert bad[0]["reason"] == "state does not match its checksum"
+    assert _load(*common)[0] != 0
 
 
 def test_ranks_share_a_step(lake: str) -> None:

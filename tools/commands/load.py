@@ -55,6 +55,15 @@ def load(
     cache_gb: Annotated[
         float, typer.Option(metavar="GB", min=0.001, help="Room for --cache-dir, in 2^30 bytes.")
     ] = 100.0,
+    max_bad_share: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Go on past spans that are damaged in the lake, up to this share of the rank's.",
+        ),
+    ] = 1e-4,
     step_ms: Annotated[
         float,
         typer.Option(
@@ -87,6 +96,7 @@ def load(
         num_workers=workers,
         framework="numpy",
         materialized=packs or materialized,
+        max_bad_share=max_bad_share,
         storage=StorageSettings(cache_dir=cache_dir, cache_bytes=int(cache_gb * (1 << 30))),
     ) as loader:
         if first_step > loader.num_steps:
@@ -108,6 +118,7 @@ def load(
         "first_step": first_step,
         "next_step": loader.next_step,
         **figures,
+        "bad_spans": [span.to_dict() for span in loader.bad_spans],
         "metrics": loader.metrics.to_dict(),
     }
     if as_json:
