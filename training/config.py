@@ -141,6 +141,9 @@ class LoaderConfig:
             keeps each camera's own size.
         materialized: name of a set of materialised packs to read (`copy`, or as `headrace plan
             materialize` named it); None reads episodes.
+        cache_dir: folder on a local disk that all ranks of the node share as a cache of what they
+            read from the lake; None for no cache.
+        cache_gb: what that cache may take, in GB.
         max_bad_share: the most spans damaged in the lake that are trained on as padding without
             loss, as a share of a rank's spans; one more ends the run.
     """
@@ -149,10 +152,13 @@ class LoaderConfig:
     buffer_mb: int = 512
     image_size: int | None = None
     materialized: str | None = None
+    cache_dir: str | None = None
+    cache_gb: float = 100.0
     max_bad_share: float = 1e-4
 
     def __post_init__(self) -> None:
         _positive("loader.buffer_mb", self.buffer_mb)
+        _positive("loader.cache_gb", self.cache_gb)
         if self.image_size is not None:
             _positive("loader.image_size", self.image_size)
 

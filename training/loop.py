@@ -22,6 +22,7 @@ from torch.nn.utils import clip_grad_norm_
 from lake.store import Lake
 from loader.batch import PackedBatch
 from loader.pack_loader import PackLoader
+from loader.storage.settings import StorageSettings
 from packing.plan_header import PlanHeader
 from packing.stored_plan import AnyPlan
 from training.attention import attention_backend
@@ -232,6 +233,9 @@ def _open_loader(lake: Lake, plan: AnyPlan, config: TrainConfig, ranks: Ranks) -
         image_size=None if size is None else (size, size),
         materialized=config.loader.materialized or False,
         max_bad_share=config.loader.max_bad_share,
+        storage=StorageSettings(
+            cache_dir=config.loader.cache_dir, cache_bytes=round(config.loader.cache_gb * 1e9)
+        ),
     )
 
 

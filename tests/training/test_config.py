@@ -58,6 +58,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ({"seed": -1}, "seed must lie"),
         ({"optimizer.ema_decay": "1"}, "ema_decay"),
         ({"checkpoint.keep": "0"}, "positive"),
+        ({"loader.cache_gb": "0"}, "positive"),
         ({"steps": "0"}, "positive"),
     ],
 )

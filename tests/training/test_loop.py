@@ -244,6 +244,19 @@ def test_bfloat16_trains_close_to_float32(planned_cameras: Planned, tmp_path: Pa
     assert half.loss != full.loss
 
 
+def test_a_cache_of_the_node_trains_the_same_weights(planned: Planned, tmp_path: Path) -> None:
+    lake, plan = planned
+    config = train_config()
+    feeding = dataclasses.replace(config.loader, cache_dir=str(tmp_path / "nvme"), cache_gb=0.5)
+    cached = dataclasses.replace(config, loader=feeding)
+    losses = []
+    for name, chosen in (("a", config), ("cold", cached), ("warm", cached)):
+        train(lake, plan, tmp_path / name, chosen)
+        losses.append([line["loss"] for line in read_metrics(tmp_path / name / "metrics.jsonl")])
+    assert losses[0] == losses[1] == losses[2]
+    assert any((tmp_path / "nvme").rglob("entries/*/*"))
+
+
 def test_materialised_packs_train_the_same_weights(planned: Planned, tmp_path: Path) -> None:
     lake, plan = planned
     save_plan(lake, plan)
