@@ -1,30 +1,21 @@
 """Window: single samples with deltas in time, for trainers that were written for LeRobotDataset."""
 
-import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from catalog.selection import Selection
-from lake.store import Lake, open_lake
+from lake.store import Lake
 from loader.errors import LoaderError
-from loader.kept_frames import KeptFrames
 from loader.metrics import LoaderMetrics
 from loader.padded_keys import PaddedKey, padded_keys
 from loader.storage.settings import StorageSettings
-from loader.storage.tiers import Tiers
-from loader.window_index import WindowIndex
-from loader.window_keys import Names, choose_keys, keys_of, picture_sizes
-from loader.window_meta import WindowMeta, window_meta, window_stats
-from loader.window_missing import require_complete
-from loader.window_reader import Missing, Sample, WindowReader, WindowSpec
-from loader.window_steps import Deltas, resolve_deltas
+from loader.window_keys import Names, picture_sizes
+from loader.window_meta import Stats, WindowMeta
+from loader.window_reader import Missing, Sample
+from loader.window_samples import WindowSamples, require_one_of
 
 try:
     import torch
@@ -32,24 +23,12 @@ try:
 except ModuleNotFoundError as error:
     raise LoaderError(
         "samples of tensors need torch, which is not installed: pip install 'headrace[torch]', or"
-        " take arrays: loader.window_reader"
+        " take arrays: loader.window_samples.WindowSamples"
     ) from error
 
 ImageDtype = Literal["float32", "uint8"]
 Item = dict[str, Any]
 Transform = Callable[[torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """What a process needs to open the lake by itself."""
-
-    uri: str
-    storage_options: dict[str, str]
-    versions: dict[str, int]
-
-    def open(self) -> Lake:
-        return open_lake(self.uri, storage_options=self.storage_options, versions=self.versions)
 
 
 class Window(Dataset[Item]):
@@ -95,8 +74,6 @@ class Window(Dataset[Item]):
 
     Attributes:
         image_transforms: may be set anew.
-        run_steps, frame_cache_bytes: as given.
-        metrics: what this process read and decoded.
 
     Raises:
         LoaderError: an argument does not fit the lake; says what would.
@@ -122,45 +99,27 @@ class Window(Dataset[Item]):
         frame_cache_bytes: int = 1 << 30,
         storage: StorageSettings | None = None,
     ) -> None:
-        _one_of("names", names, ("source", "canonical"))
-        _one_of("image_dtype", image_dtype, ("float32", "uint8"))
-        _one_of("missing", missing, ("error", "pad"))
-        if image_size is not None and not _is_size(image_size):
-            raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
-        if min(cache_bytes, frame_cache_bytes) < 0:
-            raise LoaderError(
-                f"cache_bytes={cache_bytes}, frame_cache_bytes={frame_cache_bytes}: negative"
-            )
-        if run_steps is not None and run_steps < 1:
-            raise LoaderError(f"run_steps={run_steps}: at least 1 step, or None")
-        opened = lake if isinstance(lake, Lake) else open_lake(lake)
-        self._index = WindowIndex.of(opened, episodes)
-        self._place = _Place(opened.uri, dict(opened.storage_options), dict(self._index.versions))
-        every = [keys_of(self._index, spec, names) for spec in range(len(self._index.specs))]
-        chosen = choose_keys(every, keys)
-        deltas = Deltas(delta_timestamps, delta_steps)
-        self._spec = WindowSpec(
-            keys=chosen,
-            deltas=resolve_deltas(self._index, chosen, deltas),
+        require_one_of("image_dtype", image_dtype, ("float32", "uint8"))
+        self._samples = WindowSamples(
+            lake,
+            delta_timestamps,
+            delta_steps=delta_steps,
+            episodes=episodes,
+            keys=keys,
+            names=names,
             image_size=image_size,
             missing=missing,
+            cache_bytes=cache_bytes,
+            run_steps=run_steps,
+            frame_cache_bytes=frame_cache_bytes,
+            storage=storage,
         )
-        if missing == "error":
-            require_complete(opened.at(self._index.versions), self._index, chosen)
-        self._cameras = frozenset(key for spec in chosen for key in spec.cameras)
+        self._cameras = frozenset(key for spec in self._samples.spec.keys for key in spec.cameras)
         self._image_dtype = image_dtype
-        self._cache_bytes = cache_bytes
-        self.run_steps = run_steps
-        self.frame_cache_bytes = frame_cache_bytes
-        self._storage = storage or StorageSettings()
-        self._reader: WindowReader | None = None
-        self._closer: Callable[[], object] = _nothing
-        self._pid = os.getpid()
         self.image_transforms = image_transforms
-        self.metrics = LoaderMetrics()
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._samples)
 
     @overload
     def __getitem__(self, sample: int) -> Item: ...
@@ -181,17 +140,17 @@ class Window(Dataset[Item]):
 
     def __getitems__(self, samples: Sequence[int]) -> list[Item]:
         """Many samples, read and decoded together; torch's DataLoader fetches batches by it."""
-        return [self._item(sample) for sample in self._opened().read(samples)]
+        return [self._item(sample) for sample in self._samples.read(samples)]
 
     @property
     def num_frames(self) -> int:
         """Number of samples."""
-        return len(self._index)
+        return len(self._samples)
 
     @property
     def num_episodes(self) -> int:
         """Number of episodes."""
-        return self._index.num_episodes
+        return self._samples.index.num_episodes
 
     @property
     def fps(self) -> float:
@@ -200,7 +159,7 @@ class Window(Dataset[Item]):
         Raises:
             LoaderError: the episodes have several rates, or one has none.
         """
-        rates = self._index.rates
+        rates = self._samples.index.rates
         if len(rates) != 1 or rates[0] is None:
             named = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
             raise LoaderError(f"the episodes have no one rate: {named} steps/s; choose by `fps`")
@@ -211,15 +170,40 @@ class Window(Dataset[Item]):
         """See `WindowMeta.features`."""
         return self.meta.features
 
-    @cached_property
+    @property
     def meta(self) -> WindowMeta:
         """Features, cameras, tasks and episodes."""
-        return window_meta(self._index, self._spec.keys, self._spec.image_size)
+        return self._samples.meta
 
-    @cached_property
-    def stats(self) -> dict[str, dict[str, NDArray[Any]]]:
+    @property
+    def stats(self) -> Stats:
         """Statistics of the features, see `loader.window_meta.window_stats`."""
-        return window_stats(self._place.open(), self._index, self._spec.keys)
+        return self._samples.stats
+
+    @property
+    def metrics(self) -> LoaderMetrics:
+        """What this process read and decoded."""
+        return self._samples.metrics
+
+    @property
+    def run_steps(self) -> int | None:
+        """Steps that are decoded together, as given."""
+        return self._samples.run_steps
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of the decoded frames of a run, of all cameras at their largest (YUV 4:2:0)."""
+        index, keys = self._samples.index, self._samples.spec.keys
+        pixels = 0
+        for camera in self.meta.camera_keys:
+            sizes = picture_sizes(index, keys, camera)
+            pixels += max(height * width for height, width in sizes)
+        return (self.run_steps or 0) * pixels * 3 // 2
+
+    @property
+    def frame_cache_bytes(self) -> int:
+        """What each process keeps of decoded frames, as given."""
+        return self._samples.frame_cache_bytes
 
     def padded_keys(self, *, dims: Mapping[str, int] | None = None) -> dict[str, PaddedKey]:
         """What `loader.collate.collate_padded` needs to give batches of one form.
@@ -231,49 +215,17 @@ class Window(Dataset[Item]):
         Raises:
             LoaderError: samples of these episodes have no common form; says why.
         """
-        return padded_keys(self._index, self._spec, image_dtype=self._image_dtype, dims=dims)
-
-    @property
-    def run_bytes(self) -> int:
-        """Bytes of the decoded frames of a run, of all cameras at their largest (YUV 4:2:0)."""
-        pixels = 0
-        for key in self.meta.camera_keys:
-            sizes = picture_sizes(self._index, self._spec.keys, key)
-            pixels += max(height * width for height, width in sizes)
-        return (self.run_steps or 0) * pixels * 3 // 2
+        index, spec = self._samples.index, self._samples.spec
+        return padded_keys(index, spec, image_dtype=self._image_dtype, dims=dims)
 
     def locate(self, sample: int) -> tuple[str, int]:
         """(episode id, step) of a sample."""
-        row, step = self._index.locate(sample)
-        return self._index.episode_id(row), step
+        row, step = self._samples.index.locate(sample)
+        return self._samples.index.episode_id(row), step
 
     def close(self) -> None:
         """End what this process opened; a sample asked for later opens it again."""
-        self._closer()
-        self._reader = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """To be sent to another process: all but what is open in this one."""
-        return {**self.__dict__, "_reader": None, "_closer": _nothing}
-
-    def _opened(self) -> WindowReader:
-        """This process's reader: a fork must not use what its parent had opened."""
-        if self._reader is None or self._pid != os.getpid():
-            lake = self._place.open()
-            tiers = Tiers(lake, self._index.content_key, self._storage, self.metrics)
-            self._pid = os.getpid()
-            self._closer = weakref.finalize(self, _close, tiers, self._pid)
-            self._reader = WindowReader(
-                tiers,
-                self._index,
-                self._spec,
-                cache_bytes=self._cache_bytes,
-                kept=None
-                if self.run_steps is None
-                else KeptFrames(self.run_steps, self.frame_cache_bytes),
-                metrics=self.metrics,
-            )
-        return self._reader
+        self._samples.close()
 
     def _item(self, sample: Sample) -> Item:
         item: Item = {}
@@ -291,26 +243,3 @@ class Window(Dataset[Item]):
         if self._image_dtype == "float32":
             pixels = pixels.to(torch.float32) / 255
         return pixels if self.image_transforms is None else self.image_transforms(pixels)
-
-
-def _nothing() -> None:
-    """Nothing is open."""
-
-
-def _close(tiers: Tiers, pid: int) -> None:
-    """End the threads of the process that started them; a fork has none of them."""
-    if os.getpid() == pid:
-        tiers.close()
-
-
-def _is_size(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and len(value) == 2
-        and all(isinstance(pixels, int) and pixels >= 1 for pixels in value)
-    )
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise LoaderError(f"{name}={value!r}: use one of {', '.join(known)}")

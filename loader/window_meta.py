@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
@@ -14,6 +14,8 @@ from lake.store import Lake
 from loader.errors import LoaderError
 from loader.window_index import WindowIndex
 from loader.window_keys import COUNTERS, SpecKeys, delivered_dtype, picture_sizes
+
+Stats: TypeAlias = dict[str, dict[str, NDArray[Any]]]
 
 _STATS: Final = ("count", "invalid", "min", "max", "mean", "m2", "sketch")
 _PROBABILITIES: Final = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -86,9 +88,7 @@ def window_meta(
     )
 
 
-def window_stats(
-    lake: Lake, index: WindowIndex, keys: Sequence[SpecKeys]
-) -> dict[str, dict[str, NDArray[Any]]]:
+def window_stats(lake: Lake, index: WindowIndex, keys: Sequence[SpecKeys]) -> Stats:
     """Statistics over the episodes of the index, merged from those that the lake keeps of each.
 
     Returns:
@@ -116,7 +116,7 @@ def window_stats(
         key = wanted.get((row["spec_id"], row["feature"]))
         if key is not None and len(row["min"]):
             parts.setdefault(key, []).append(_of_row(row))
-    stats = {}
+    stats: Stats = {}
     for key, each in parts.items():
         if len({len(part.min) for part in each}) > 1:
             raise LoaderError(

@@ -1,6 +1,8 @@
 """Window: samples are the steps of episodes and those around them."""
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from catalog.selection import freeze_selection
 from lake import Lake, create_lake
 from lake.writer import EpisodeWriter
 from loader import LoaderError
+from loader.storage.settings import StorageSettings
 from loader.window import Window
+from loader.window_samples import WindowSamples
 from tests.episodes import make_episode, make_filmed_episode
 from tests.loader.window_truth import (
     episodes_by_id,
@@ -269,10 +273,10 @@ def test_what_is_kept_is_bounded_in_bytes(filmed: Lake) -> None:
     window = open_window(filmed, cache_bytes=0)
     for sample, again in zip(window[:], open_window(filmed)[:], strict=True):
         require_same(sample, again)
-    assert window._reader is not None
-    assert len(window._reader._episodes._held) == 3  # those of the last batch alone
+    assert window._samples._reader is not None
+    assert len(window._samples._reader._episodes._held) == 3  # those of the last batch alone
     window[0]
-    assert len(window._reader._episodes._held) == 1
+    assert len(window._samples._reader._episodes._held) == 1
 
 
 def test_pickled_it_reads_the_same_versions(filmed: Lake) -> None:
@@ -305,3 +309,27 @@ def test_default_collate_makes_lerobot_s_batches(filmed: Lake) -> None:
     assert batch["action_is_pad"].shape == (4, 3)
     assert batch["index"].tolist() == [0, 1, 2, 3]
     assert batch["task"] == ["lift block 0"] * 4
+
+
+def test_the_node_s_cache_serves_what_was_read_before(filmed: Lake, tmp_path: Path) -> None:
+    storage = StorageSettings(cache_dir=str(tmp_path / "cache"))
+    first, again = (open_window(filmed, storage=storage) for _ in range(2))
+    for sample, other in zip(first[:], again[:], strict=True):
+        require_same(sample, other)
+    assert first.metrics.counts["cache_misses"] > 0
+    assert again.metrics.counts["cache_misses"] == 0
+    assert again.metrics.counts["cache_hits"] > 0
+
+
+def test_without_torch_samples_are_arrays(filmed: Lake) -> None:
+    samples = WindowSamples(filmed, delta_steps=DELTAS, names="canonical")
+    window = open_window(filmed, delta_steps=DELTAS)
+    for array, tensor in zip(samples.read(range(22)), window[:], strict=True):
+        require_same(tensor, {k: _tensor(v) for k, v in array.items()})
+    code = "import loader.window_samples, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value

@@ -140,12 +140,12 @@ def test_a_stateful_data_loader_goes_on_where_it_was(
 def test_a_fork_does_not_use_what_its_parent_opened(scene: Lake) -> None:
     window = open_window(scene)
     window[0]
-    reader, context = window._reader, multiprocessing.get_context("fork")
+    reader, context = window._samples._reader, multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
 
     def child() -> None:
         window[1]
-        queue.put(window._reader is reader)
+        queue.put(window._samples._reader is reader)
 
     process = context.Process(target=child)
     process.start()
@@ -153,4 +153,4 @@ def test_a_fork_does_not_use_what_its_parent_opened(scene: Lake) -> None:
     assert process.exitcode == 0
     assert queue.get() is False
     window[2]
-    assert window._reader is reader
+    assert window._samples._reader is reader
