@@ -67,13 +67,14 @@ def read_row_again(
     """
     wanted = list(dict.fromkeys([*columns, *FACTS, _FACTS_CHECKSUM, *_SIZE_COLUMNS]))
     seen: set[bytes] = set()
-    for _ in range(MOST_REREADS):
-        row = tiers.rows([address], wanted, past_caches=True)
+    for attempt in range(MOST_REREADS):
+        # Caches know a row by its columns: the first read renews what they hold.
+        row = tiers.rows([address], wanted if attempt else columns, past_caches=True)
         try:
             return Reread(content=parse(row), damage=None, row=row)
         except UNUSABLE as error:
             problem = error
-        content = _bytes_of(row)
+        content = _bytes_of(row.select(list(columns)))
         if content in seen:
             return Reread(content=None, damage=_damage(row, problem, name), row=row)
         seen.add(content)

@@ -101,8 +101,9 @@ class BadSpans:
             return
         self._received += bad
         count, total = len(self.handed_out) + len(self._received), self._spans_of_rank()
-        if count > self._max_share * total:
-            raise BadDataError(self._too_many(bad[-1], count, total))
+        allowed = int(self._max_share * total * (1 + 1e-12))  # 3e-4 of 10,000 are 3
+        if count > allowed:
+            raise BadDataError(self._too_many(bad[-1], count, allowed))
         self._metrics.add(bad_spans=len(bad))
         for span in bad:
             if (key := (span.episode_id, span.camera)) in self._warned:
@@ -137,11 +138,11 @@ class BadSpans:
             )
         return self._total
 
-    def _too_many(self, span: BadSpan, count: int, total: int) -> str:
+    def _too_many(self, span: BadSpan, count: int, allowed: int) -> str:
         return (
             f"span {span.span_id} (step {span.step}, slot {span.slot}) shows what is damaged in the"
-            f" lake, {span.where}: {span.reason}; {count} of this rank's {total} spans are bad so"
-            f" far, and max_bad_share={self._max_share:g} allows {int(self._max_share * total)}."
+            f" lake, {span.where}: {span.reason}; {count} of this rank's {self._spans_of_rank()}"
+            f" spans are bad so far, and max_bad_share={self._max_share:g} allows {allowed}."
             " `headrace doctor` lists what is damaged: restore the lake's files from a copy, make a"
             " plan without these episodes, or raise max_bad_share to train without these spans"
         )

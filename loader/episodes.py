@@ -124,7 +124,7 @@ class EpisodeReader:
             return {}
         addresses = [self._address(episode) for episode in episodes]
         columns = signal_columns(self._lake, self._features)
-        wanted = [*columns, *INDEX_COLUMNS, _CONTENT]
+        wanted = list(dict.fromkeys([*columns, *INDEX_COLUMNS, _CONTENT]))
         try:
             table = self._tiers.rows(addresses, wanted)
         except EpisodeNotFoundError as error:
