@@ -24,6 +24,7 @@ from loader.episode_cache import EpisodeCache
 from loader.episodes import CameraStream, EpisodeData
 from loader.images import ImageTable, image_table
 from loader.metrics import LoaderMetrics
+from loader.needed_bytes import NeededBytes
 from loader.plan_rows import PackRow, PlanRows
 from loader.read_ahead import ReadAhead
 from loader.reuse import PackPictures, Reuse
@@ -139,6 +140,7 @@ class Fetcher:
         self._inspect = inspect
         self._cache = EpisodeCache(tiers, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
         self._reuse = Reuse(limits.kept_frame_bytes)
+        self._needed = NeededBytes()
         self._blocks = ReadAhead[list[PackRow]]("plan", 1)
         self._loads = ReadAhead[_Block]("rows", _THREADS)
         self._windows = ReadAhead[deque[FetchedPack]](
@@ -273,17 +275,19 @@ class Fetcher:
             self._cache.let_go(coming.row)
             self._coming_images -= len(coming.images)
             pictures = self._reuse.plan(coming.images)
-            runs = [
-                (stream, run, _byte_range(stream, run))
-                for stream, frames in pictures.decode.items()
-                for run in stream.runs.runs(frames)
-            ]
+            runs: list[tuple[CameraStream, DecodeRun, ByteRange]] = []
+            needed = 0
+            for stream, frames in pictures.decode.items():
+                ours = stream.runs.runs(frames)
+                runs += [(stream, run, _byte_range(stream, run)) for run in ours]
+                needed += self._needed.add(stream, ours, coming.row.epoch)
             pack = _PlannedPack(
                 row=coming.row,
                 images=coming.images,
                 signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
                 runs=runs,
+                needed_bytes=needed,
                 bad=coming.bad,
             )
             held += pack.nbytes
@@ -303,6 +307,7 @@ class Fetcher:
             self._metrics.add(
                 requests=any(pack.runs for pack in window),
                 bytes_read=sum(pack.packet_bytes for pack in window),
+                needed_bytes=sum(pack.needed_bytes for pack in window),
             )
 
 
@@ -316,13 +321,19 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedPack:
-    """A pack of which is known what it reads."""
+    """A pack of which is known what it reads.
+
+    Attributes:
+        runs: of packets, and where their bytes lie.
+        needed_bytes: see `NeededBytes`.
+    """
 
     row: PackRow
     images: ImageTable
     signals: PackSignals
     pictures: PackPictures
     runs: Sequence[tuple[CameraStream, DecodeRun, ByteRange]]
+    needed_bytes: int
     bad: Mapping[int, Damage]
 
     @cached_property
