@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # Lance's own defaults are 6 GiB and 1 GiB per session.
 _INDEX_CACHE_BYTES: Final = 64 << 20
 _METADATA_CACHE_BYTES: Final = 128 << 20
+# Reads of one call that lie closer to each other than this are one request. Lance's own 64 KiB make
+# reading the packets of shuffled windows take twice the bytes, for a tenth of the requests less.
+OBJECT_STORE_BLOCK_BYTES: Final = 16 << 10
 _PLACE_IN_LANCE: Final = re.compile(r", /\S+\.rs:\d+")
 
 
@@ -100,9 +103,13 @@ class Lake:
                 version = None if self.pinned is None else self.pinned.get(table)
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
+                scattered = table == "trajectories" and is_object_store(self.uri)
                 with self.errors_named(f"table {table}"):
                     self._datasets[table] = self.open_dataset(
-                        self.table_uri(table), version=version, session=self._session
+                        self.table_uri(table),
+                        version=version,
+                        session=self._session,
+                        block_size=OBJECT_STORE_BLOCK_BYTES if scattered else None,
                     )
             return self._datasets[table]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lake.object_store import is_object_store
 from lake.read_video import EpisodeVideos, read_video_indexes
-from lake.store import Lake
+from lake.store import OBJECT_STORE_BLOCK_BYTES, Lake
 from lake.video_index import VideoIndex
 from lake.video_runs import RunTable
 from lake.visible import visible_episodes
@@ -31,8 +31,7 @@ _COLUMNS: Final = (
 )
 _SAMPLED_PER_DATASET: Final = 8
 _MOST_SAMPLED: Final = 256
-# Lance merges reads that lie closer than this.
-_BLOCK_BYTES, _OBJECT_STORE_BLOCK_BYTES = 4 << 10, 64 << 10
+_BLOCK_BYTES: Final = 4 << 10  # reads on a disk that lie closer are merged by Lance
 _INDEX_HEADER, _INDEX_PER_PACKET, _INDEX_PER_STEP = 240, 25, 4
 
 
@@ -100,7 +99,7 @@ def read_storage_facts(
         lake: of the plan.
         header: of the plan.
         episodes: table of the plan.
-        fetch_block_bytes: None for what the lake's reader uses: 4 KiB on a disk, 64 KiB on an
+        fetch_block_bytes: None for what the lake's reader uses: 4 KiB on a disk, 16 KiB on an
             object store.
 
     Raises:
@@ -136,7 +135,7 @@ def read_storage_facts(
         feature_bytes=_feature_bytes(pinned, header, episodes, num_steps),
         features_stored=pc.list_value_length(rows["features"]).to_numpy().astype(np.int64),
         fetch_block_bytes=fetch_block_bytes
-        or (_OBJECT_STORE_BLOCK_BYTES if is_object_store(lake.uri) else _BLOCK_BYTES),
+        or (OBJECT_STORE_BLOCK_BYTES if is_object_store(lake.uri) else _BLOCK_BYTES),
     )
 
 

@@ -2,9 +2,10 @@
 
 The loader (`loader.fetch`, `loader.reuse`) takes packs in windows of 8. It knows the packs of the
 look-ahead, reads signals and packet indexes of episodes it does not hold, a block of 8 packs at a
-time, and the packets of a window in one call. A group of pictures is decoded from its key frame up
-to the last frame that any known pack shows; frames that coming packs show are kept. All of that
-follows from the plan, so it is replayed here in arrays, over every step or a seeded sample of them.
+time, and the packets of a window in one call, or in several where they are large. A group of
+pictures is decoded from its key frame up to the last frame that any known pack shows; frames that
+coming packs show are kept. All of that follows from the plan, so it is replayed here in arrays,
+over every step or a seeded sample of them.
 
 Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage.facts`),
 the phase of groups in episodes cut from longer videos, steps without a frame (taken as shown), and
@@ -29,6 +30,7 @@ from packing.storage.use import StorageUse
 from packing.storage.video import Decoding, Shown, decode_groups, read_packets, shown_pictures
 
 MOST_LOOK_AHEAD_PICTURES: Final = 1 << 14
+WINDOW_SHARE: Final = 4
 BUFFER_BYTES: Final = 1 << 30
 MOST_PICTURES: Final = 1_000_000
 _MOST_ROUNDS: Final = 6
@@ -129,24 +131,20 @@ def replay(
         int(MOST_LOOK_AHEAD_PICTURES / per_pack) // WINDOW_PACKS * WINDOW_PACKS + WINDOW_PACKS,
         held_packs,
     )
-    window_packs, keep_share = WINDOW_PACKS, np.ones(len(packs.row))
+    keep_share = np.ones(len(packs.row))
     for _ in range(_MOST_ROUNDS):
-        decoding = decode_groups(
-            shown, facts, packs, ahead=ahead, window_packs=window_packs, keep_share=keep_share
-        )
-        # What does not fit is not kept, and decoded again; a window ends early when its packets
-        # fill their memory.
+        decoding = decode_groups(shown, facts, packs, ahead=ahead, keep_share=keep_share)
+        # What does not fit is not kept, and decoded again.
         kept = decoding.kept_bytes / kept_bytes
-        packets = decoding.size.sum() / len(packs.row) * window_packs / packet_bytes
-        if kept.max() <= 1 and (packets <= 1 or window_packs == 1):
+        if kept.max() <= 1:
             break
         keep_share = np.clip(keep_share / np.maximum(kept, 0.1), 0.0, 1.0)
-        if packets > 1:
-            window_packs = max(1, int(window_packs / packets))
+    pack_bytes = max(decoding.size.sum() / len(packs.row), 1.0)
+    read_packs = int(np.clip(packet_bytes // WINDOW_SHARE / pack_bytes, 1, WINDOW_PACKS))
     return Replay(
         world_size=world_size,
         packs=packs,
-        reads=loads + read_packets(decoding, facts, packs, window_packs),
+        reads=loads + read_packets(decoding, facts, packs, read_packs),
         shown=shown,
         decoding=decoding,
         kept_limit_bytes=kept_bytes,

@@ -85,7 +85,6 @@ def decode_groups(
     packs: ReadPacks,
     *,
     ahead: int,
-    window_packs: int,
     keep_share: NDArray[np.float64],
 ) -> Decoding:
     """Decode each group whenever it shows a picture that is not kept.
@@ -95,12 +94,11 @@ def decode_groups(
         facts: of the episodes.
         packs: that show them.
         ahead: packs that are known beyond those of the window.
-        window_packs: packs of a window, whose packets are read in one call.
         keep_share: float64 [P], of the decodings of a pack those that find room for what coming
             packs show; the others show their own pack's pictures alone.
     """
     room = random_words(len(shown.pack), STREAM_SAMPLE) < keep_share[shown.pack] * 2.0**64
-    known = np.where(room, _known(packs, ahead, window_packs)[shown.pack], 0)
+    known = np.where(room, _known(packs, ahead)[shown.pack], 0)
     shown, known, last_use = _not_kept(shown, facts, packs, known)
     gop = facts.gop_frames.ravel()[shown.stream]
     group, nth = shown.frame // gop, shown.frame % gop
@@ -171,18 +169,18 @@ def _keys(high: Int64s, low: Int64s, lows: int) -> Int64s:
     return high * lows + low
 
 
-def _known(packs: ReadPacks, ahead: int, window_packs: int) -> Int64s:
+def _known(packs: ReadPacks, ahead: int) -> Int64s:
     """int64 [P]: the position up to which packs are known when the window of a pack is read.
 
     The loader looks ahead by nothing in its first window, then by one window, then twice as far
     each time; packs become known 8 at a time.
     """
-    window = packs.position // window_packs
+    window = packs.position // WINDOW_PACKS
     looked = np.full(len(window), ahead, np.int64)
     if packs.cold:
         grown = WINDOW_PACKS << np.clip(window - 1, 0, 30)
         looked = np.minimum(looked, np.where(window > 0, grown, 0))
-    known = window * window_packs + WINDOW_PACKS + looked
+    known = (window + 1) * WINDOW_PACKS + looked
     return -(-known // WINDOW_PACKS) * WINDOW_PACKS
 
 

@@ -128,6 +128,7 @@ def test_the_model_has_the_loader_s_bounds() -> None:
     assert packs.WINDOW_PACKS == fetch.WINDOW_PACKS
     assert packs.MOST_LOOK_AHEAD_PACKS == fetch._MOST_LOOK_AHEAD_PACKS
     assert model.MOST_LOOK_AHEAD_PICTURES == fetch._MOST_LOOK_AHEAD_IMAGES
+    assert model.WINDOW_SHARE == fetch._WINDOW_SHARE
     buffer_bytes = inspect.signature(PackLoader).parameters["buffer_bytes"].default
     assert buffer_bytes == model.BUFFER_BYTES
     ahead, limits = split_bytes(8000)

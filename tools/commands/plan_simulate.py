@@ -36,7 +36,7 @@ def simulate(
     buffer_mb: Annotated[float, typer.Option(help="Memory of a rank's loader.")] = 1074.0,
     fetch_block_kb: Annotated[
         float | None,
-        typer.Option(help="Closer reads are one request. [default: 4 on disk, 64 on a store]"),
+        typer.Option(help="Closer reads are one request. [default: 4 on disk, 16 on a store]"),
     ] = None,
     d_model: Annotated[
         int | None,

@@ -13,7 +13,6 @@ def _decode(
     packs: ReadPacks,
     *,
     ahead: int = 64,
-    window: int = 8,
     room: float = 1.0,
 ) -> Decoding:
     pack, stream, frame = np.array(shown, np.int64).reshape(-1, 3).T
@@ -22,7 +21,6 @@ def _decode(
         facts_of(),
         packs,
         ahead=ahead,
-        window_packs=window,
         keep_share=np.full(len(packs.row), room),
     )
 
