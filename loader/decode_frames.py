@@ -118,9 +118,9 @@ class PictureDecoder:
                 kept.pop(ordinal, None)  # one that is lost was never there
             if not kept:
                 self._kept.pop(stream, None)
-        self._metrics.counts["wanted_frames"] += len(images)
-        self._metrics.counts["decoded_frames"] += decoded
-        self._metrics.counts["reused_frames"] += pictures.reused
+        self._metrics.add(
+            wanted_frames=len(images), decoded_frames=decoded, reused_frames=pictures.reused
+        )
 
     def _decode(self, fetched: FetchedRun, pack: FetchedPack, destinations: Sequence[Any]) -> int:
         """Decode one run, show and keep its frames; returns how many there were."""

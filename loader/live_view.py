@@ -93,7 +93,8 @@ def _cache(figures: MetricsSnapshot) -> str:
 
 
 def _troubles(figures: MetricsSnapshot) -> str:
-    return ", ".join(str(figures.counts.get(name, 0)) for name in TROUBLES)
+    found = [f"{figures.counts[name]} {name}" for name in TROUBLES if name in figures.counts]
+    return ", ".join(found) or "none"
 
 
 _ROWS: Final[dict[str, Callable[[MetricsSnapshot], str]]] = {
@@ -105,6 +106,6 @@ _ROWS: Final[dict[str, Callable[[MetricsSnapshot], str]]] = {
     "step wait p50, p99": lambda f: ", ".join(_quantiles(f.waits)),
     "cache hits": _cache,
     "ahead": lambda f: f"{f.ahead_bytes / 1e6:,.0f} MB",
-    "retries, slow, bad": _troubles,
+    "troubles": _troubles,
     "stalls": stalls_text,
 }

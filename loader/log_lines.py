@@ -9,7 +9,7 @@ from loader.metrics import LoaderMetrics
 from loader.metrics_snapshot import MetricsSnapshot
 
 LOGGER: Final = logging.getLogger("headrace.loader")
-TROUBLES: Final = ("retries", "slow_reads", "bad_spans")
+TROUBLES: Final = ("retries", "slow_reads", "cache_damaged", "bad_spans")
 
 
 class LogLines:

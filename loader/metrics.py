@@ -42,10 +42,11 @@ class LoaderMetrics:
         counts: `requests` (calls to storage), `bytes_read` (video), `decoded_frames`,
             `wanted_frames` (pictures in batches), `reused_frames` (of them, from memory),
             `cache_hits`, `cache_misses`, `cache_bytes` (of the node's cache), `retries`,
-            `slow_reads`, `reread_bytes` (past the caches), `bad_spans`; one that did not occur
-            is absent.
+            `slow_reads`, `reread_bytes` (past the caches), `cache_damaged` (entries),
+            `bad_spans`, `cpu_decoded_runs`; one that did not occur is absent.
         stages: durations of each stage of the producing side (see `STAGES`), one per call, all
-            workers together. `send` waits for room: the consumer is slower.
+            workers together. `fetch` waits for reads that are not there yet, `send` for room:
+            the consumer is slower.
         waits: seconds that the consumer waited for data, one per training step.
         wait_s: their sum, the step under way included.
         elapsed_s: seconds from the first request for a batch to the last batch received.
