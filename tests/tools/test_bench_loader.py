@@ -28,7 +28,7 @@ from tools.bench.loader_window_face import FACE, face_contenders
 from tools.bench.loader_windows import RGB, TWO_PROCESSES, YUV, plan_quality, window_contenders
 from tools.bench.looped_video import CLIP_FRAMES, VideoShape, write_looped
 from tools.bench.process_tree import memory_mb, process_tree, spent
-from tools.bench.stretch import Stretch, measure_stretch
+from tools.bench.stretch import Stretch, measure_stretches
 from tools.cli import build_app
 
 SIZE = (48, 64)
@@ -36,14 +36,16 @@ TINY = LoaderBench(
     episodes={H264: 2, H264_GOP30: 2},
     picture=SIZE,
     repetitions=1,
-    skip=1,
+    stretches=2,
     packs=2,
     others_skip=1,
     others_packs=2,
     two_workers=False,
     trajectory_episodes=1,
+    trajectory_repetitions=1,
     training_steps=2,
     delays_ms=(),
+    s3_packs=1,
     s3_repetitions=1,
     starts=1,
     warm_up=False,
@@ -98,12 +100,14 @@ def test_order_names_every_window_once(recorded: Recorded) -> None:
 
 
 def test_every_contender_delivers_what_it_is_timed_for(recorded: Recorded) -> None:
-    contenders = window_contenders(recorded, skip=1, count=2, others=True)
+    contenders = window_contenders(recorded, count=2, stretches=2, others=True)
     contenders |= face_contenders(recorded, skip=1, count=2, others=False)
     assert [name for name, _ in contenders] == [RGB, YUV, TWO_PROCESSES, FACE]
     for (name, video), runs in take_turns(contenders, repetitions=1).items():
         assert video == "H.264 GOP 2"
-        assert runs[0].samples == (4 if name == TWO_PROCESSES else 2) * 32
+        assert len(runs) == (1 if name == FACE else 2)
+        for run in runs:
+            assert run.samples == (4 if name == TWO_PROCESSES else 2) * 32
         assert runs[0].memory_mb > 50
         assert runs[0].first_batch_s > 0
 
@@ -145,31 +149,33 @@ def test_a_stretch_counts_what_is_timed_and_nothing_before() -> None:
             done.append(size)
             yield size
 
-    stretch = measure_stretch(
-        stream, skip=3, count=4, size=int, counters=lambda: {"taken": len(done)}
+    first, second = measure_stretches(
+        stream, skip=3, count=4, size=int, counters=lambda: {"taken": len(done)}, stretches=2
     )
-    assert stretch.samples == 3 + 4 + 5 + 6
-    assert stretch.counted == {"taken": 4}
+    assert (first.samples, second.samples) == (3 + 4 + 5 + 6, 7 + 8 + 9 + 10)
+    assert first.counted == second.counted == {"taken": 4}
     for skip, count, why in ((100, 1, "0 of 1 timed"), (101, 1, "100 of 101 untimed")):
         with pytest.raises(RuntimeError, match=why):
-            measure_stretch(stream, skip=skip, count=count, size=int)
+            measure_stretches(stream, skip=skip, count=count, size=int)
 
 
 def test_a_process_tree_counts_its_children() -> None:
-    before = spent()
-    code = "import sys; sum(i * i for i in range(1500000)); print(1, flush=True); sys.stdin.read()"
+    before, alone_mb = spent(), memory_mb()
+    code = (
+        "import sys; held = bytearray(b'1' * 50_000_000); sum(i * i for i in range(1_500_000));"
+        " print(1, flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout
         assert child.stdin
-        alone = memory_mb()
         child.stdout.readline()
         assert child.pid in process_tree()
         living = spent() - before
         assert living.cpu_s > 0.03
         assert living.reads > 0
-        assert memory_mb() > alone
+        assert memory_mb() > alone_mb + 40
         child.stdin.close()
     assert child.pid not in process_tree()
     assert (spent() - before).cpu_s > 0.03, "of a child that was waited for"

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,23 +88,26 @@ def interleave(
     if warm_up:
         for work in contenders.values():
             work()
-    timed = {name: partial(measure, work) for name, work in contenders.items()}
-    return take_turns(timed, repetitions=repetitions)
+    timings: dict[str, list[Timing]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, work in contenders.items():
+            timings[name].append(measure(work))
+    return timings
 
 
 def take_turns(
-    contenders: Mapping[Name, Callable[[], Outcome]], *, repetitions: int
+    contenders: Mapping[Name, Callable[[], Sequence[Outcome]]], *, repetitions: int
 ) -> dict[Name, list[Outcome]]:
     """As `interleave`, for contenders that measure themselves.
 
     Args:
-        contenders: name -> a call that does the work and tells how it went.
+        contenders: name -> a call that does the work and tells how it went, part by part.
         repetitions: rounds.
     """
     outcomes: dict[Name, list[Outcome]] = {name: [] for name in contenders}
     for _ in range(repetitions):
         for name, work in contenders.items():
-            outcomes[name].append(work())
+            outcomes[name] += work()
     return outcomes
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from loader import PackLoader
 from packing.plan_store import save_plan
 from tools.bench.framework import BenchResult, interleave, take_turns
-from tools.bench.loader_data import Recorded, plan_trajectories, record
+from tools.bench.loader_data import Recorded, plan_trajectories, record_all
 from tools.bench.loader_peers import NOT_INSTALLED, peer_contenders
 from tools.bench.loader_picture import draw_contenders
 from tools.bench.loader_s3 import s3_contenders, s3_ratios, s3_rows, served
@@ -56,10 +56,7 @@ def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> Benc
     """Measure what `bench` says, with the peers that the interpreters' environments have."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
-        recordings = [
-            record(folder, coding, episodes=episodes, size=bench.picture)
-            for coding, episodes in bench.episodes.items()
-        ]
+        recordings = record_all(folder, bench.episodes, size=bench.picture)
         h264 = recordings[0]
         save_plan(h264.lake, h264.windows)
         rows, window_ratios = _windows(recordings, bench, interpreters, folder / "peers")
@@ -104,7 +101,9 @@ def _windows(
         key: work
         for number, recorded in enumerate(recordings)
         for key, work in {
-            **window_contenders(recorded, skip=bench.skip, count=bench.packs, others=number == 0),
+            **window_contenders(
+                recorded, count=bench.packs, stretches=bench.stretches, others=number == 0
+            ),
             **face_contenders(
                 recorded,
                 skip=bench.others_skip,
@@ -116,7 +115,7 @@ def _windows(
     theirs, absent = peer_contenders(
         recordings, interpreters, folder, skip=bench.others_skip, count=bench.others_packs
     )
-    contenders: dict[tuple[str, str], Callable[[], Stretch | PeerRun]] = {
+    contenders: dict[tuple[str, str], Callable[[], Sequence[Stretch | PeerRun]]] = {
         **ours,
         **{peer.key: peer.run for peer in theirs},
     }
@@ -152,7 +151,7 @@ def _trajectories(
     steps = int(recorded.shape.lengths()[: len(first)].sum())
     timings = interleave(
         trajectory_contenders(recorded, plan, steps),
-        repetitions=bench.repetitions,
+        repetitions=bench.trajectory_repetitions,
         warm_up=bench.warm_up,
     )
     cpu_ms = {name: median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()}
@@ -160,7 +159,7 @@ def _trajectories(
 
 
 def _from_s3(recorded: Recorded, bench: LoaderBench, folder: Path) -> dict[str, list[Stretch]]:
-    before = min(bench.packs, recorded.windows.header.num_steps // 4)
+    before = min(bench.s3_packs, recorded.windows.header.num_steps // 4)
     with served(recorded, folder, bench.delays_ms) as reached:
         contenders = s3_contenders(recorded, reached, skip=before, count=before)
         return take_turns(contenders, repetitions=bench.s3_repetitions)
@@ -197,6 +196,9 @@ def _notes(recordings: Sequence[Recorded], bench: LoaderBench) -> tuple[str, ...
         f" {r.frame_bytes:,.0f} bytes per frame"
         for r in recordings
     )
+    turns = f"{bench.repetitions} rounds, contenders interleaved"
+    if bench.stretches > 1:
+        turns = f"{bench.stretches} stretches of each stream, one after the other"
     return (
         (
             f"recordings as LeRobot's recorder writes them, 2 cameras {width}x{height}: {sets};"
@@ -204,13 +206,12 @@ def _notes(recordings: Sequence[Recorded], bench: LoaderBench) -> tuple[str, ...
         ),
         (
             "a window is 2 pictures and 50 actions; samples are torch tensors, uint8, channels"
-            f" first; {bench.packs} batches of 32 timed in the middle of a shuffled plan after"
-            f" {'a run' if bench.skip is None else f'{bench.skip} batches'}; batches and run: of"
-            " the plan, and for how many of them frames of a run are kept"
+            f" first; {bench.packs} batches of 32 timed after as many as a run lasts; batches and"
+            " run: of the plan, and for how many of them frames of a run are kept"
         ),
         (
-            f"{bench.repetitions} rounds, contenders interleaved, median [least, most]; CPU and"
-            " memory are of all processes, reads are read calls whatever the page cache held"
+            f"{turns}, median [least, most]; CPU and memory are of all processes, reads are read"
+            " calls whatever the page cache held"
         ),
         (
             "PyAV's loops do nothing but decode, the loader also plans, reads, verifies and builds"

@@ -1,7 +1,10 @@
 """Recordings, lakes and plans of the loader bench: LeRobot-like video in several codings."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.pipeline import ingest_sources
-from lake import Lake, create_lake
+from lake import Lake, create_lake, open_lake
 from loader.cursor import Place
 from loader.plan_rows import PlanRows
 from packing.layout import TokenLayout
@@ -68,6 +71,22 @@ class Recorded:
     frame_bytes: float
 
 
+def record_all(
+    folder: Path, episodes: Mapping[Coding, int], *, size: tuple[int, int]
+) -> list[Recorded]:
+    """As `record`, several at a time in processes of their own."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        work = [
+            pool.submit(_write, folder, coding, _shape(coding, count, size))
+            for coding, count in episodes.items()
+        ]
+        sizes = [each.result() for each in work]
+    return [
+        _open(folder, coding, _shape(coding, count, size), num_bytes)
+        for (coding, count), num_bytes in zip(episodes.items(), sizes, strict=True)
+    ]
+
+
 def record(folder: Path, coding: Coding, *, episodes: int, size: tuple[int, int]) -> Recorded:
     """Write a dataset, ingest it and plan its windows.
 
@@ -77,7 +96,12 @@ def record(folder: Path, coding: Coding, *, episodes: int, size: tuple[int, int]
         episodes: of about 225 steps each.
         size: (height, width) of the pictures.
     """
-    shape = DatasetShape(
+    shape = _shape(coding, episodes, size)
+    return _open(folder, coding, shape, _write(folder, coding, shape))
+
+
+def _shape(coding: Coding, episodes: int, size: tuple[int, int]) -> DatasetShape:
+    return DatasetShape(
         episodes=episodes,
         height=size[0],
         width=size[1],
@@ -85,18 +109,24 @@ def record(folder: Path, coding: Coding, *, episodes: int, size: tuple[int, int]
         gop=coding.gop,
         recorder="lerobot",
     )
+
+
+def _write(folder: Path, coding: Coding, shape: DatasetShape) -> int:
+    """Write the dataset and its lake; the bytes of its video."""
     root = write_lerobot_v3(folder / coding.key, shape)
-    size_bytes = sum(path.stat().st_size for path in root.rglob("*.mp4"))
-    lake = create_lake(folder / f"{coding.key}.lake")
-    ingest_sources([root], lake)
-    lake.refresh()
+    ingest_sources([root], create_lake(folder / f"{coding.key}.lake"))
+    return sum(path.stat().st_size for path in root.rglob("*.mp4"))
+
+
+def _open(folder: Path, coding: Coding, shape: DatasetShape, num_bytes: int) -> Recorded:
+    lake = open_lake(folder / f"{coding.key}.lake")
     return Recorded(
         coding=coding,
         shape=shape,
-        root=root,
+        root=folder / coding.key,
         lake=lake,
         windows=plan_windows(lake),
-        frame_bytes=size_bytes / (int(shape.lengths().sum()) * len(shape.cameras)),
+        frame_bytes=num_bytes / (int(shape.lengths().sum()) * len(shape.cameras)),
     )
 
 

@@ -107,13 +107,13 @@ class PeerContender:
         workers = f", {self.job.workers} workers" if self.job.workers else ""
         return f"{self.peer.label}{workers}", self.recorded.coding.label
 
-    def run(self) -> PeerRun:
+    def run(self) -> list[PeerRun]:
         """One round.
 
         Raises:
             PeerError: it failed.
         """
-        return run_peer(self.interpreter, self.peer.script, self.job)
+        return [run_peer(self.interpreter, self.peer.script, self.job)]
 
     def row(self, runs: Sequence[PeerRun]) -> dict[str, Any]:
         """The line of the table."""

@@ -17,7 +17,7 @@ from loader import PackLoader
 from packing.plan import Plan
 from tools.bench.framework import spread
 from tools.bench.loader_data import Recorded
-from tools.bench.stretch import Stretch, measure_stretch
+from tools.bench.stretch import Stretch, measure_stretches
 from tools.faults.proxy_process import S3ProxyProcess
 from tools.faults.s3_server import BUCKET, S3Server, find_s3_program, run_s3_server
 
@@ -73,7 +73,7 @@ def served(
 
 def s3_contenders(
     recorded: Recorded, reached: Mapping[str, Served], *, skip: int, count: int
-) -> dict[str, Callable[[], Stretch]]:
+) -> dict[str, Callable[[], list[Stretch]]]:
     """Local disk and every latency: name -> a call that times a stretch of windows."""
     if not reached:
         return {}
@@ -149,7 +149,7 @@ def _per_sample(runs: Sequence[Stretch], name: str, scale: float = 1.0) -> float
 
 def _read(
     lake: Lake, proxy: S3ProxyProcess | None, *, plan: Plan, skip: int, count: int
-) -> Stretch:
+) -> list[Stretch]:
     with PackLoader(lake, plan) as loader:
 
         def counters() -> dict[str, int]:
@@ -159,7 +159,7 @@ def _read(
                 counts |= {REQUESTS: traffic.num_requests, RECEIVED: traffic.reply_bytes}
             return counts
 
-        return measure_stretch(
+        return measure_stretches(
             lambda: iter(loader),
             skip=skip,
             count=count,

@@ -16,14 +16,16 @@ class LoaderBench:
         episodes: coding -> episodes of its dataset, about 225 steps each.
         picture: (height, width) of the pictures.
         repetitions: timed rounds.
-        skip: packs of windows before the timed ones; None for as many as a run lasts.
-        packs: of windows timed per round.
+        stretches: of every stream of windows that are timed one after the other.
+        packs: of windows per stretch.
         others_skip: batches of other loaders before the timed ones.
         others_packs: batches of other loaders timed per round.
         two_workers: whether `Window` is also read by two workers.
         trajectory_episodes: streamed as whole trajectories.
+        trajectory_repetitions: timed rounds of them.
         training_steps: of 50 ms, for the share of waiting.
         delays_ms: of the object store.
+        s3_packs: of windows timed from the object store, after as many untimed ones.
         s3_repetitions: rounds over local disk and the object store.
         starts: fresh processes per process mode.
         warm_up: whether trajectories have an untimed round.
@@ -32,14 +34,16 @@ class LoaderBench:
     episodes: Mapping[Coding, int]
     picture: tuple[int, int] = (240, 320)
     repetitions: int
-    skip: int | None
+    stretches: int = 1
     packs: int
     others_skip: int
     others_packs: int
     two_workers: bool = True
     trajectory_episodes: int
+    trajectory_repetitions: int
     training_steps: int
     delays_ms: tuple[int, ...] = DELAYS_MS
+    s3_packs: int
     s3_repetitions: int
     starts: int
     warm_up: bool
@@ -48,28 +52,31 @@ class LoaderBench:
 FULL: Final = LoaderBench(
     episodes={H264: 300, H264_GOP30: 300, AV1: 120},
     repetitions=5,
-    skip=None,
     packs=96,
     others_skip=8,
     others_packs=24,
     trajectory_episodes=20,
+    trajectory_repetitions=5,
     training_steps=200,
+    s3_packs=96,
     s3_repetitions=5,
     starts=5,
     warm_up=True,
 )
-# Its streams are timed while they still decode ahead more than they use: a little too slow.
+# Stretches of one stream take the place of rounds: what comes before them would take too long.
 QUICK: Final = LoaderBench(
-    episodes={H264: 130, H264_GOP30: 150, AV1: 16},
-    repetitions=3,
-    skip=16,
-    packs=12,
+    episodes={H264: 120, H264_GOP30: 140, AV1: 12},
+    repetitions=1,
+    stretches=3,
+    packs=10,
     others_skip=2,
-    others_packs=8,
+    others_packs=6,
     two_workers=False,
-    trajectory_episodes=3,
+    trajectory_episodes=2,
+    trajectory_repetitions=3,
     training_steps=40,
     delays_ms=(20,),
+    s3_packs=16,
     s3_repetitions=2,
     starts=1,
     warm_up=False,

@@ -43,7 +43,13 @@ class Start:
         return self.open_s + self.first_batch_s
 
 
-def start(lake: Lake, plan: str, *, batches: int, **options: Any) -> Start:  # noqa: ANN401  # checked by PackLoader
+def start(
+    lake: Lake,
+    plan: str,
+    *,
+    batches: int,
+    **options: Any,  # noqa: ANN401  # checked by PackLoader
+) -> list[Start]:
     """Open a lake and take the first batches of a plan, in a fresh process.
 
     Args:
@@ -59,7 +65,7 @@ def start(lake: Lake, plan: str, *, batches: int, **options: Any) -> Start:  # n
         "batches": batches,
         "options": options,
     }
-    return Start(**_fresh(["-m", "tools.bench.loader_start"], json.dumps(job)))
+    return [Start(**_fresh(["-m", "tools.bench.loader_start"], json.dumps(job)))]
 
 
 def import_seconds(repetitions: int) -> dict[str, float]:

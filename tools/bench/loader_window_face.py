@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, Final
 
 from tools.bench.loader_data import CHUNK, WINDOWS_PER_PACK, Recorded, planned_order
-from tools.bench.stretch import Stretch, measure_stretch
+from tools.bench.stretch import Stretch, measure_stretches
 
 FACE: Final = "Window in a DataLoader"
 
 
 def face_contenders(
     recorded: Recorded, *, skip: int, count: int, others: bool
-) -> dict[tuple[str, str], Callable[[], Stretch]]:
+) -> dict[tuple[str, str], Callable[[], list[Stretch]]]:
     """(contender, label of the video) -> a call that times it.
 
     Args:
@@ -27,13 +27,15 @@ def face_contenders(
     """
     label = recorded.coding.label
     time = partial(_time, recorded, skip=skip, count=count)
-    found: dict[tuple[str, str], Callable[[], Stretch]] = {(FACE, label): partial(time, workers=0)}
+    found: dict[tuple[str, str], Callable[[], list[Stretch]]] = {
+        (FACE, label): partial(time, workers=0)
+    }
     if others:
         found[f"{FACE}, 2 workers", label] = partial(time, workers=2)
     return found
 
 
-def _time(recorded: Recorded, *, workers: int, skip: int, count: int) -> Stretch:
+def _time(recorded: Recorded, *, workers: int, skip: int, count: int) -> list[Stretch]:
     from torch.utils.data import DataLoader
 
     from loader.window import Window
@@ -60,6 +62,6 @@ def _time(recorded: Recorded, *, workers: int, skip: int, count: int) -> Stretch
             )
         )
 
-    return measure_stretch(
+    return measure_stretches(
         stream, skip=skip, count=count, size=lambda batch: len(batch["frame_index"])
     )

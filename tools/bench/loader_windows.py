@@ -9,7 +9,7 @@ from loader import PackLoader
 from packing.plan_header import PlanHeader
 from tools.bench.framework import spread
 from tools.bench.loader_data import Recorded
-from tools.bench.stretch import Stretch, measure_stretch
+from tools.bench.stretch import Stretch, measure_stretches
 
 RGB: Final = "windows, RGB"
 YUV: Final = "windows, YUV"
@@ -19,45 +19,47 @@ TWO_PROCESSES: Final = "windows, RGB, 2 decode processes"
 def stream_windows(
     recorded: Recorded,
     *,
-    skip: int | None = None,
     count: int,
+    stretches: int = 1,
     **options: Any,  # noqa: ANN401  # checked by PackLoader
-) -> Stretch:
+) -> list[Stretch]:
     """Time packs of windows as torch tensors, in steady state.
+
+    As many packs as a run of windows lasts come before: from then on as much is decoded for later
+    packs as was decoded for the timed ones by earlier packs.
 
     Args:
         recorded: what is streamed.
-        skip: packs before the timed ones; None for as many as a run of windows lasts, after which
-            as much is decoded for later packs as was for the timed ones by earlier packs.
-        count: packs timed; fewer where the plan ends.
+        count: packs timed per stretch; fewer where the plan ends.
+        stretches: that follow each other.
         **options: of `PackLoader`.
     """
     header = recorded.windows.header
-    before = header.run_steps if skip is None else skip
-    before = max(1, min(before, header.num_steps // 2))
+    before = max(1, min(header.run_steps, header.num_steps // 2))
     with PackLoader(recorded.lake, recorded.windows, **options) as loader:
-        return measure_stretch(
+        return measure_stretches(
             lambda: iter(loader),
             skip=before,
-            count=min(count, header.num_steps - before),
+            count=min(count, (header.num_steps - before) // stretches),
+            stretches=stretches,
             size=lambda batch: int(batch.num_spans),
         )
 
 
 def window_contenders(
-    recorded: Recorded, *, skip: int | None, count: int, others: bool
-) -> dict[tuple[str, str], Callable[[], Stretch]]:
+    recorded: Recorded, *, count: int, stretches: int, others: bool
+) -> dict[tuple[str, str], Callable[[], list[Stretch]]]:
     """(contender, label of the video) -> a call that times it.
 
     Args:
         recorded: what is streamed.
-        skip: see `stream_windows`.
         count: see `stream_windows`.
+        stretches: see `stream_windows`.
         others: also YUV, and with two decode processes.
     """
-    time = partial(stream_windows, recorded, skip=skip)
+    time = partial(stream_windows, recorded, stretches=stretches)
     label = recorded.coding.label
-    found: dict[tuple[str, str], Callable[[], Stretch]] = {
+    found: dict[tuple[str, str], Callable[[], list[Stretch]]] = {
         (RGB, label): partial(time, count=count, process="inline")
     }
     if others:

@@ -47,22 +47,24 @@ class Stretch:
         return self.samples / self.wall_s
 
 
-def measure_stretch(
+def measure_stretches(
     stream: Callable[[], Iterator[Any]],
     *,
     skip: int,
     count: int,
     size: Callable[[Any], int],
     counters: Callable[[], Mapping[str, int]] = dict,
-) -> Stretch:
-    """Time a stretch of a stream.
+    stretches: int = 1,
+) -> list[Stretch]:
+    """Time stretches of a stream that follow each other.
 
     Args:
         stream: begins the stream of batches.
         skip: batches taken untimed first, at least one.
-        count: batches timed then.
+        count: batches timed per stretch.
         size: samples of a batch.
         counters: what else is counted, as sums so far.
+        stretches: how many.
 
     Raises:
         RuntimeError: the stream ended early, so that less would be timed than is told.
@@ -74,23 +76,28 @@ def measure_stretch(
         if next(batches, None) is None:
             raise RuntimeError(f"the stream ended after {number} of {skip} untimed batches")
         first_batch_s = first_batch_s or time.perf_counter() - begin
-    counts = counters()
-    before, begin = spent(), time.perf_counter()
-    samples = 0
-    for number in range(count):
-        batch = next(batches, None)
-        if batch is None:
-            raise RuntimeError(f"the stream ended after {number} of {count} timed batches")
-        samples += size(batch)
-        del batch
-    wall_s, used = time.perf_counter() - begin, spent() - before
-    return Stretch(
-        samples=samples,
-        wall_s=wall_s,
-        cpu_s=used.cpu_s,
-        read_bytes=used.read_bytes,
-        reads=used.reads,
-        memory_mb=memory_mb(),
-        first_batch_s=first_batch_s,
-        counted={name: total - counts.get(name, 0) for name, total in counters().items()},
-    )
+    found = []
+    for _ in range(stretches):
+        counts = counters()
+        before, begin = spent(), time.perf_counter()
+        samples = 0
+        for number in range(count):
+            batch = next(batches, None)
+            if batch is None:
+                raise RuntimeError(f"the stream ended after {number} of {count} timed batches")
+            samples += size(batch)
+            del batch
+        wall_s, used = time.perf_counter() - begin, spent() - before
+        found.append(
+            Stretch(
+                samples=samples,
+                wall_s=wall_s,
+                cpu_s=used.cpu_s,
+                read_bytes=used.read_bytes,
+                reads=used.reads,
+                memory_mb=memory_mb(),
+                first_batch_s=first_batch_s,
+                counted={name: total - counts.get(name, 0) for name, total in counters().items()},
+            )
+        )
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from tools.bench.stretch import Stretch, measure_stretch
+from tools.bench.stretch import Stretch, measure_stretches
 
 Samples = list[tuple[int, int]]
 
@@ -111,7 +111,7 @@ def time_batches(
             batches.append(samples(batch))
             yield len(batches[-1][0])
 
-    stretch = measure_stretch(noted, skip=job.skip, count=job.count, size=int)
+    [stretch] = measure_stretches(noted, skip=job.skip, count=job.count, size=int)
     return PeerRun(
         library=library,
         import_s=import_s,
