@@ -19,7 +19,7 @@ from lake.video_runs import RunTable, damaged_packets
 from loader.bad_rows import MOST_REREADS, damaged_on_the_way
 from loader.bad_spans import BadSpan, Damage
 from loader.episodes import CameraStream
-from loader.fetch import FetchedPack, FetchedRun
+from loader.fetched import FetchedPack, FetchedRun
 from loader.plan_rows import PlanRows
 from loader.storage.tiers import Tiers
 

@@ -13,7 +13,7 @@ from lake.video_decode import FrameDecoder
 from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.episodes import CameraStream
-from loader.fetch import FetchedPack, FetchedRun
+from loader.fetched import FetchedPack, FetchedRun
 from loader.metrics import LoaderMetrics
 from loader.shape import BatchShape
 

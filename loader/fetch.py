@@ -8,27 +8,26 @@ A call to storage costs about a millisecond whatever is in it, hence blocks and 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final
 
-from lake.read_video import ByteRange
-from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.bad_spans import Damage
 from loader.cursor import Cursor
 from loader.episode_cache import EpisodeCache
 from loader.episodes import CameraStream, EpisodeData
+from loader.fetched import FetchedPack
 from loader.images import ImageTable, image_table
 from loader.metrics import LoaderMetrics
 from loader.needed_bytes import NeededBytes
 from loader.plan_rows import PackRow, PlanRows
+from loader.planned_pack import Inspect, PlannedPack, read_window
 from loader.read_ahead import ReadAhead
-from loader.reuse import PackPictures, Reuse
-from loader.signals import PackSignals
+from loader.reuse import Reuse
 from loader.storage.tiers import Tiers
 
 WINDOW_PACKS: Final = 8
@@ -59,40 +58,6 @@ class ComingPack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FetchedRun:
-    """Packets of one decode run, read; `index` is what the run numbers packets by."""
-
-    stream: CameraStream
-    index: VideoIndex
-    run: DecodeRun
-    data: bytes | memoryview
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchedPack:
-    """A pack with its signals and all the bytes that it decodes.
-
-    Attributes:
-        row, images, signals, pictures, runs: what it holds.
-        bad: row of each bad span -> what is damaged.
-        lost: of the packets read for it, those that are damaged in the lake: camera and number.
-    """
-
-    row: PackRow
-    images: ImageTable
-    signals: PackSignals
-    pictures: PackPictures
-    runs: tuple[FetchedRun, ...]
-    bad: Mapping[int, Damage] = field(default_factory=dict)
-    lost: tuple[tuple[CameraStream, int], ...] = ()
-
-    def where(self, run: FetchedRun) -> str:
-        """Names a span that shows pictures of a run, and their episode and camera."""
-        shown = self.images.stream == self.images.streams.index(run.stream)
-        return f"span {self.row.span_id[self.images.span[shown][0]]}, {run.stream.label}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class FetchLimits:
     """Bytes that reading ahead may hold.
 
@@ -105,10 +70,6 @@ class FetchLimits:
     packet_bytes: int
     kept_frame_bytes: int
     episode_bytes: int
-
-
-Inspect = Callable[[FetchedPack], FetchedPack]
-"""What is done with a pack in the thread that has read it, such as a check of its bytes."""
 
 
 class Fetcher:
@@ -149,7 +110,7 @@ class Fetcher:
         self._loaded = 0  # blocks
         self._coming: deque[ComingPack] = deque()
         self._coming_images = 0
-        self._planned: deque[list[_PlannedPack]] = deque()  # windows, not yet being read
+        self._planned: deque[list[PlannedPack]] = deque()  # windows, not yet being read
         self._open: deque[FetchedPack] = deque()  # the window that is handed out
         self._failed: Exception | None = None
         # It grows from one window, so that the first batch does not wait for it.
@@ -275,13 +236,13 @@ class Fetcher:
             self._cache.let_go(coming.row)
             self._coming_images -= len(coming.images)
             pictures = self._reuse.plan(coming.images)
-            runs: list[tuple[CameraStream, DecodeRun, ByteRange]] = []
+            runs: list[tuple[CameraStream, DecodeRun]] = []
             needed = 0
             for stream, frames in pictures.decode.items():
                 ours = stream.runs.runs(frames)
-                runs += [(stream, run, _byte_range(stream, run)) for run in ours]
+                runs += [(stream, run) for run in ours]
                 needed += self._needed.add(stream, ours, coming.row.epoch)
-            pack = _PlannedPack(
+            pack = PlannedPack(
                 row=coming.row,
                 images=coming.images,
                 signals=self._cache.signals(coming.row, coming.episodes),
@@ -302,7 +263,7 @@ class Fetcher:
             nbytes = sum(pack.nbytes for pack in window)
             if not self._windows.fits(nbytes):
                 return
-            self._windows.start(partial(_read_window, self._tiers, self._inspect, window), nbytes)
+            self._windows.start(partial(read_window, self._tiers, self._inspect, window), nbytes)
             self._planned.popleft()
             self._metrics.add(
                 requests=any(pack.runs for pack in window),
@@ -319,34 +280,6 @@ class _Block:
     read: Mapping[int, EpisodeData]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PlannedPack:
-    """A pack of which is known what it reads.
-
-    Attributes:
-        runs: of packets, and where their bytes lie.
-        needed_bytes: see `NeededBytes`.
-    """
-
-    row: PackRow
-    images: ImageTable
-    signals: PackSignals
-    pictures: PackPictures
-    runs: Sequence[tuple[CameraStream, DecodeRun, ByteRange]]
-    needed_bytes: int
-    bad: Mapping[int, Damage]
-
-    @cached_property
-    def packet_bytes(self) -> int:
-        """Bytes to read."""
-        return sum(part.length for _, _, part in self.runs)
-
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes that it takes when it is read."""
-        return self.packet_bytes + self.signals.state.nbytes + self.signals.action.nbytes
-
-
 def _read_rows(rows: PlanRows, cursor: Cursor, block: range) -> list[PackRow]:
     return rows.read([cursor.place(position) for position in block])
 
@@ -355,35 +288,7 @@ def _load(cache: EpisodeCache, rows: list[PackRow], missing: Sequence[int]) -> _
     return _Block(rows=rows, read=cache.read(missing))
 
 
-def _read_window(
-    tiers: Tiers, inspect: Inspect, window: Sequence[_PlannedPack]
-) -> deque[FetchedPack]:
-    """Read the packets of a window in one call."""
-    parts = iter(tiers.ranges([part for pack in window for _, _, part in pack.runs]))
-    packs: deque[FetchedPack] = deque()
-    for pack in window:
-        fetched = FetchedPack(
-            row=pack.row,
-            images=pack.images,
-            signals=pack.signals,
-            pictures=pack.pictures,
-            runs=tuple(
-                FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
-                for stream, run, _ in pack.runs
-            ),
-            bad=pack.bad,
-        )
-        packs.append(inspect(fetched))
-    return packs
-
-
 def most_look_ahead(rows: PlanRows, cursor: Cursor) -> int:
     """Packs within which, as the plan says, frames of a run are shown again; within reason."""
     reach = rows.plan.header.run_steps * cursor.packs_per_step
     return min(max(reach, WINDOW_PACKS), _MOST_LOOK_AHEAD_PACKS)
-
-
-def _byte_range(stream: CameraStream, run: DecodeRun) -> ByteRange:
-    offsets = stream.packet_offsets
-    first, stop = int(offsets[run.first_packet]), int(offsets[run.stop_packet])
-    return ByteRange(stream.address, stream.base_offset + first, stop - first)

@@ -12,7 +12,8 @@ from lance.fragment import FragmentMetadata
 from lake.errors import CorruptDataError
 from loader.bad_bytes import BadBytes, bad_spans_of, checked
 from loader.cursor import Cursor
-from loader.fetch import WINDOW_PACKS, FetchedPack, Fetcher, FetchLimits
+from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
+from loader.fetched import FetchedPack
 from loader.materialized_pack import PackContent, pack_to_bytes
 from loader.materialized_set import SCHEMA, MaterializedSet
 from loader.metrics import LoaderMetrics

@@ -20,7 +20,8 @@ import xxhash
 from lake.errors import CorruptDataError, LakeError
 from loader.cursor import Cursor
 from loader.episodes import CameraStream
-from loader.fetch import WINDOW_PACKS, FetchedPack, FetchLimits, most_look_ahead
+from loader.fetch import WINDOW_PACKS, FetchLimits, most_look_ahead
+from loader.fetched import FetchedPack
 from loader.images import image_table
 from loader.materialized_pack import PackContent, pack_from_bytes
 from loader.materialized_reuse import SharedRuns

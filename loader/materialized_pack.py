@@ -22,7 +22,7 @@ from lake.errors import CorruptDataError
 from lake.video_index import VideoIndex
 from lake.video_runs import DecodeRun
 from loader.episodes import CameraStream
-from loader.fetch import FetchedRun
+from loader.fetched import FetchedRun
 from loader.images import ImageTable, counted
 from loader.plan_rows import PackRow, PlanRows
 from loader.signals import PackSignals

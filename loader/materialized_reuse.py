@@ -12,7 +12,7 @@ import numpy as np
 
 from lake.video_runs import DecodeRun
 from loader.episodes import CameraStream
-from loader.fetch import FetchedRun
+from loader.fetched import FetchedRun
 from loader.materialized_pack import PackContent
 from loader.reuse import PackPictures
 

@@ -13,7 +13,7 @@ from lake.video_runs import DecodeRun
 from loader.decode_frames import PictureDecoder
 from loader.episodes import CameraStream
 from loader.errors import LoaderError
-from loader.fetch import FetchedPack, FetchedRun
+from loader.fetched import FetchedPack, FetchedRun
 from loader.images import ImageTable
 from loader.materialized_pack import PackContent
 from loader.materialized_settings import MaterializedSettings

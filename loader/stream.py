@@ -16,7 +16,8 @@ from loader.bad_spans import BadSpan
 from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
 from loader.decode_frames import Frames, PictureDecoder
-from loader.fetch import FetchedPack, Fetcher, FetchLimits
+from loader.fetch import Fetcher, FetchLimits
+from loader.fetched import FetchedPack
 from loader.materialized_fetch import MaterializedFetcher
 from loader.materialized_set import MaterializedSet
 from loader.metrics import LoaderMetrics

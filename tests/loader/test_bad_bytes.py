@@ -17,7 +17,7 @@ from lake.video_runs import RunTable, verify_packets
 from loader.bad_bytes import BadBytes, checked, first_lost
 from loader.bad_rows import MOST_REREADS
 from loader.episodes import CameraStream
-from loader.fetch import FetchedPack, FetchedRun
+from loader.fetched import FetchedPack, FetchedRun
 from loader.images import ImageTable
 from tests.loader.video_kinds import bframe_video
 
