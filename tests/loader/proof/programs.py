@@ -55,7 +55,7 @@ def rank(setup: RankSetup) -> Reports:
                 ends_step=last,
                 state=state,
                 digest=f"{step} {slot}{' other' * other}{setup.arguments.get('bytes', '')}",
-                counts={"retries": step},
+                counts={"retries": step, "injected": int(fault != "nothing")},
             )
 
 

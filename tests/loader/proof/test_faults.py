@@ -27,7 +27,11 @@ def test_faults_that_nobody_notices_pass() -> None:
     result = _prove("")
     assert result.passed
     assert result.outcome == "the same bytes"
-    assert dict(result.counts) == {"retries": 11, "packs": 48, "spans": 96}
+    assert dict(result.counts) == {"retries": 11, "injected": 1, "packs": 48, "spans": 96}
+
+
+def test_what_met_no_fault_is_said() -> None:
+    assert _prove("nothing").outcome == "the same bytes; no fault was met"
 
 
 def test_giving_up_with_a_name_passes_where_the_rest_can_be_had_after_it() -> None:
