@@ -19,7 +19,7 @@ HORIZON = 8
 SLOTS = 4  # packs of a step over all ranks: the most ranks that can take part
 
 
-def train(lake: str, *, steps: int) -> list[float]:
+def train(lake: str, *, steps: int, episodes: str | None = None) -> list[float]:
     """Train on this rank; the losses, which are those of all ranks together, are alike on each."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     device = torch.device("cpu")
@@ -29,10 +29,11 @@ def train(lake: str, *, steps: int) -> list[float]:
     torch.manual_seed(0)
     loader = PackLoader.from_episodes(
         lake,
-        budget_tokens=1024,
+        episodes,
+        budget_tokens=512,
         spans=WindowSpans(horizon=HORIZON),
         slots_per_step=SLOTS,
-        epochs=100,
+        epochs=10,
         rank=rank,
         world_size=world_size,
     )
@@ -72,11 +73,12 @@ def main() -> None:
     """Read the command line; torchrun sets the rest."""
     parser = argparse.ArgumentParser(description="DDP on packed batches.")
     parser.add_argument("lake")
+    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args()
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
-        train(options.lake, steps=options.steps)
+        train(**vars(options))
     finally:
         dist.destroy_process_group()
 

@@ -53,6 +53,7 @@ def train(
     lake: str,
     *,
     steps: int,
+    episodes: str | None = None,
     state: str = "observation.state",
     action: str = "action",
     batch_size: int = 16,
@@ -60,10 +61,11 @@ def train(
 ) -> list[float]:
     """Train; returns the loss of each step."""
     torch.manual_seed(0)
-    fps = Window(lake, keys=[action]).fps
+    fps = Window(lake, episodes=episodes, keys=[action]).fps
     window = Window(
         lake,
         delta_timestamps={action: [i / fps for i in range(CHUNK)]},
+        episodes=episodes,
         image_size=(64, 64),
     )
     loader = DataLoader(
@@ -77,7 +79,7 @@ def train(
     )
     policy = ChunkPolicy(window, state, action)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    losses: list[float] = []
+    losses = []
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
     for step, batch in enumerate(itertools.islice(epochs, steps), 1):
         loss, log = policy(batch)
@@ -93,6 +95,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train as LeRobot does, from a lake.")
     parser.add_argument("lake")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
     parser.add_argument("--state", default="observation.state", help="key of the state")
     parser.add_argument("--action", default="action", help="key of the actions")
     parser.add_argument("--num-workers", type=int, default=0)

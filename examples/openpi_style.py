@@ -17,8 +17,7 @@ from loader import Window
 from loader.collate import collate_padded
 
 SLOTS = ("base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb")
-HORIZON, DIM = 16, 32
-SIZE = (224, 224)
+HORIZON, DIM, SIZE = 16, 32, (224, 224)
 
 
 def openpi_batch(
@@ -34,7 +33,6 @@ def openpi_batch(
     size = len(batch[state])
     blank, absent = torch.zeros(size, *SIZE, 3, dtype=torch.uint8), torch.zeros(size).bool()
     taken = {slot: cameras[slot] for slot in SLOTS if slot in cameras}
-    always = torch.ones(size, DIM).bool()
     return {
         "image": {s: batch[taken[s]].movedim(1, -1) if s in taken else blank for s in SLOTS},
         "image_mask": {s: batch[f"{taken[s]}_mask"] if s in taken else absent for s in SLOTS},
@@ -42,7 +40,7 @@ def openpi_batch(
         "actions": batch[action],
         "prompt": batch["task"],
         "action_is_pad": batch[f"{action}_is_pad"],
-        "action_dim_mask": batch.get(f"{action}_mask", always),
+        "action_dim_mask": batch.get(f"{action}_mask", torch.ones(size, DIM).bool()),
     }
 
 
@@ -53,9 +51,7 @@ class FlowModel(nn.Module):
         super().__init__()
         self.see = nn.Sequential(nn.Conv2d(3, 16, 32, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
         self.look, self.feel = nn.Linear(16, width), nn.Linear(DIM, width)
-        self.flow = nn.Sequential(
-            nn.Linear(width + DIM + 1, width), nn.ReLU(), nn.Linear(width, DIM)
-        )
+        self.mix, self.flow = nn.Linear(width + DIM + 1, width), nn.Linear(width, DIM)
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """The mean flow-matching error over real action values."""
@@ -67,7 +63,8 @@ class FlowModel(nn.Module):
         noise, time = torch.randn_like(actions), torch.rand(len(actions), 1, 1)
         noisy = time * noise + (1 - time) * actions
         context = context[:, None].expand(-1, HORIZON, -1)
-        velocity = self.flow(torch.cat([context, noisy, time.expand(-1, HORIZON, 1)], -1))
+        mixed = self.mix(torch.cat([context, noisy, time.expand(-1, HORIZON, 1)], -1))
+        velocity = self.flow(mixed.relu())
         real = ~batch["action_is_pad"][..., None] & batch["action_dim_mask"][:, None]
         error = (velocity - (noise - actions)).square()
         loss: Tensor = (error * real).sum() / real.sum().clamp(min=1)
@@ -78,6 +75,7 @@ def train(
     lake: str,
     *,
     steps: int,
+    episodes: str | None = None,
     state: str = "observation.state",
     action: str = "action",
     batch_size: int = 8,
@@ -85,7 +83,11 @@ def train(
     """Train; returns the loss of each step."""
     torch.manual_seed(0)
     window = Window(
-        lake, delta_steps={action: range(HORIZON)}, image_size=SIZE, image_dtype="uint8"
+        lake,
+        delta_steps={action: range(HORIZON)},
+        episodes=episodes,
+        image_size=SIZE,
+        image_dtype="uint8",
     )
     keys = window.padded_keys(dims={state: DIM, action: DIM})
     # Which camera sees what, no recording says: a real configuration names them.
@@ -95,7 +97,7 @@ def train(
     loader = DataLoader(window, batch_size=batch_size, shuffle=True, collate_fn=collate)
     model = FlowModel()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses: list[float] = []
+    losses = []
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
     for step, batch in enumerate(itertools.islice(epochs, steps), 1):
         loss = model(openpi_batch(batch, cameras=cameras, state=state, action=action))
@@ -111,6 +113,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train on openpi's dictionaries, from a lake.")
     parser.add_argument("lake")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
     parser.add_argument("--state", default="observation.state", help="key of the state")
     parser.add_argument("--action", default="action", help="key of the actions")
     options = parser.parse_args()

@@ -15,7 +15,9 @@ from packing.window_spans import WindowSpans
 HORIZON = 8
 
 
-def train(lake: str, *, steps: int, out: Path, save_every: int = 10) -> list[float]:
+def train(
+    lake: str, *, steps: int, out: Path, episodes: str | None = None, save_every: int = 10
+) -> list[float]:
     """Train until `steps` training steps are done, from the checkpoint `out` where there is one.
 
     Returns:
@@ -25,10 +27,11 @@ def train(lake: str, *, steps: int, out: Path, save_every: int = 10) -> list[flo
     # Planned in memory. `headrace pack` plans once, on disk: PackLoader(lake, "name").
     loader = PackLoader.from_episodes(
         lake,
-        budget_tokens=2048,
+        episodes,
+        budget_tokens=512,
         spans=WindowSpans(horizon=HORIZON),
         slots_per_step=2,
-        epochs=100,
+        epochs=10,
     )
     policy = PackedPolicy(loader.plan.header, HORIZON)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
@@ -68,7 +71,8 @@ def train(lake: str, *, steps: int, out: Path, save_every: int = 10) -> list[flo
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A plain torch loop on packed batches.")
     parser.add_argument("lake")
+    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
     parser.add_argument("--steps", type=int, default=50, help="training steps in all")
     parser.add_argument("--out", type=Path, default=Path("plain_torch.pt"), help="the checkpoint")
     options = parser.parse_args()
-    train(options.lake, steps=options.steps, out=options.out)
+    train(**vars(options))
