@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Self
 
 import numpy as np
@@ -157,7 +157,7 @@ def damaged_packets(index: VideoIndex, run: DecodeRun, data: bytes | memoryview)
         CorruptDataError: `data` is longer or shorter than these packets.
     """
     packets = slice(run.first_packet, run.stop_packet)
-    ends = np.cumsum(index.packet_size[packets], dtype=np.int64).tolist()
+    ends = list(accumulate(index.packet_size[packets].tolist()))
     view = memoryview(data)
     if ends[-1] != len(view):
         raise CorruptDataError(
