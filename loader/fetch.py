@@ -228,7 +228,8 @@ class Fetcher:
             self._coming_images += len(table)
 
     def _plan_window(self) -> None:
-        """Plan the next few packs; those of many bytes become several windows."""
+        """Plan the next few packs; where they are of many bytes, they are read in several parts."""
+        first = self._look_ahead == 0
         self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)
         held = 0
         for number in range(min(WINDOW_PACKS, len(self._coming))):
@@ -252,7 +253,9 @@ class Fetcher:
                 bad=coming.bad,
             )
             held += pack.nbytes
-            if not number or held > self._limits.packet_bytes // _WINDOW_SHARE:
+            # The first batch waits for the packets of its own pack alone.
+            alone = number <= 1 if first else number == 0
+            if alone or held > self._limits.packet_bytes // _WINDOW_SHARE:
                 self._planned.append([])
                 held = pack.nbytes
             self._planned[-1].append(pack)

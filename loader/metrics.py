@@ -39,8 +39,9 @@ class LoaderMetrics:
 
     Attributes:
         packs, spans, steps: received so far; steps are observed steps of episodes.
-        counts: `requests` (calls to storage), `bytes_read` (video), `decoded_frames`,
-            `wanted_frames` (pictures in batches), `reused_frames` (of them, from memory),
+        counts: `requests` (calls to storage), `bytes_read` (video), `needed_bytes` (see
+            `loader.needed_bytes`), `decoded_frames`, `wanted_frames` (pictures in batches),
+            `reused_frames` (of them, from memory),
             `cache_hits`, `cache_misses`, `cache_bytes` (of the node's cache), `retries`,
             `slow_reads`, `reread_bytes` (past the caches), `cache_damaged` (entries),
             `bad_spans`, `cpu_decoded_runs`; one that did not occur is absent.

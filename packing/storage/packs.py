@@ -64,10 +64,17 @@ class ReadPacks:
         worker = slot % self.world_size * self.num_workers + block % self.num_workers
         return worker, block // self.num_workers
 
-    def windows(self, window_packs: int) -> tuple[Int64s, Int64s]:
-        """The number of each pack's window, int64 [P], and each window's first pack, int64 [W]."""
+    def windows(self, window_packs: int, *, first_alone: bool = False) -> tuple[Int64s, Int64s]:
+        """The number of each pack's window, int64 [P], and each window's first pack, int64 [W].
+
+        Args:
+            window_packs: packs of a window.
+            first_alone: the first pack of a job is a window of its own.
+        """
         begins = np.diff(self.reader, prepend=-1) != 0
         begins |= np.diff(self.position // window_packs, prepend=-1) != 0
+        if first_alone and self.cold:
+            begins[1:] |= self.position[:-1] == 0
         return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
     def per_rank_step(self, per_pack: NDArray[Any]) -> NDArray[np.float64]:

@@ -132,7 +132,7 @@ def read_packets(
 ) -> Reads:
     """Reads of each pack: ranges of a window in one call, and the descriptors of their blobs."""
     count, (episodes, cameras) = len(packs.row), facts.frames.shape
-    window, first = packs.windows(window_packs)
+    window, first = packs.windows(window_packs, first_alone=True)
     key = window[decoding.pack] * episodes + decoding.stream // max(cameras, 1)
     order = np.lexsort((decoding.begin, key))
     begin, size, key = decoding.begin[order], decoding.size[order], key[order]

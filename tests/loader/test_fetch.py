@@ -211,24 +211,44 @@ def test_later_reads_begin_while_a_pack_is_in_use(many: Lake, long: Plan) -> Non
     fetcher, packs = _fetch(many, long, lambda kind, _: begun[kind].release())
     with closing(packs):
         pack = None
-        for _ in range(3):
+        for _ in range(WINDOW_PACKS):
             pack = _next_when_rows_are_here(fetcher, packs)
         assert pack is not None
         assert pack.row.place.position < WINDOW_PACKS  # of the first window
         for kind in ("rows", "ranges"):
-            for _ in range(2):  # that of the first window, and one ahead
+            for _ in range(3):  # two of the first window at the most, and one ahead
                 assert begun[kind].acquire(timeout=_WAIT_S), kind
 
 
+def test_the_first_pack_waits_for_its_own_packets_alone(many: Lake, long: Plan) -> None:
+    asked: list[int] = []
+    sizes = [_pack_bytes(pack) for pack in _packs(many, long)]
+
+    def before(kind: str, wanted: Sequence[Any]) -> None:
+        if kind == "ranges":
+            asked.append(sum(part.length for part in wanted))
+
+    assert len(list(_packs(many, long, before))) == len(sizes)
+    assert {sizes[0], sum(sizes[1:WINDOW_PACKS])} <= set(asked)
+
+
+class AfterFirstWindow:
+    """Tells reads of packets apart: those of the first window, and later ones."""
+
+    def __init__(self) -> None:
+        self._left = threading.Semaphore(2)  # of the first pack, and of the others
+
+    def __call__(self, kind: str) -> bool:
+        return kind == "ranges" and not self._left.acquire(blocking=False)
+
+
 def test_several_windows_are_read_at_once(many: Lake, long: Plan) -> None:
-    first, together, passed = threading.Event(), threading.Barrier(2), threading.Semaphore(0)
+    later, together, passed = AfterFirstWindow(), threading.Barrier(2), threading.Semaphore(0)
 
     def before(kind: str, _: Sequence[Any]) -> None:
-        if kind == "ranges":
-            if first.is_set():
-                together.wait(_WAIT_S)  # none passes alone
-                passed.release()
-            first.set()
+        if later(kind):
+            together.wait(_WAIT_S)  # none passes alone
+            passed.release()
 
     fetcher, packs = _fetch(many, long, before)
     with closing(packs):
@@ -319,18 +339,15 @@ def test_closing_does_not_wait_for_a_read_that_hangs(
     many: Lake, long: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_ahead, "_END_S", 0.0)
-    hanging, go_on = threading.Semaphore(0), threading.Event()
-    first = threading.Event()
+    later, hanging, go_on = AfterFirstWindow(), threading.Semaphore(0), threading.Event()
 
     def before(kind: str, _: Sequence[Any]) -> None:
-        if kind == "ranges":
-            if first.is_set():
-                hanging.release()
-                assert go_on.wait(_WAIT_S)
-            first.set()
+        if later(kind):
+            hanging.release()
+            assert go_on.wait(_WAIT_S)
 
     fetcher, packs = _fetch(many, long, before)
-    for _ in range(3):
+    for _ in range(WINDOW_PACKS):
         _next_when_rows_are_here(fetcher, packs)
     assert hanging.acquire(timeout=_WAIT_S)
     packs.close()
