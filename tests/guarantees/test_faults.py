@@ -14,6 +14,7 @@ import pytest
 
 from lake import EpisodeWriter, Lake, create_lake, open_lake
 from lake.errors import LakeError
+from loader.materialize import materialize
 from loader.proof.faults import Packs, clean_packs, prove_under_faults
 from loader.proof.pack_loader_ranks import PackLoaderRanks
 from loader.proof.planned import PlannedSteps
@@ -56,10 +57,18 @@ def scene(s3_server: S3Server) -> Scene:
     uri, options = s3_server.uri("faults.lake"), s3_server.storage_options
     lake = scenes.fill_lake(create_lake(uri, storage_options=options))
     plan = scenes.scene_plan(lake)
+    save_plan(lake, plan, "materialised")
+    materialize(lake, plan, workers=1)
     planned = PlannedSteps.of_plan(plan)
     with PackLoaderRanks(lake, plan) as ranks:
         packs = clean_packs(ranks.program(digests=True, process="inline"), planned)
     return Scene(server=s3_server, name="faults.lake", plan=plan, planned=planned, packs=packs)
+
+
+@pytest.fixture(autouse=True)
+def _own_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads that are stalled on purpose keep no slot that other tests of this machine wait for."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -121,6 +130,16 @@ def test_a_storm_of_all_of_them_changes_no_byte(scene: Scene, proxy: S3Proxy) ->
     assert sum(proxy.traffic.faults.values()) > 0
 
 
+@pytest.mark.parametrize("kind", ["slow_down", "truncate", "flip"])
+def test_materialised_packs_meet_them_too(scene: Scene, proxy: S3Proxy, kind: Kind) -> None:
+    fault = Fault(kind=kind, path=r"/packs-copy\.lance/data/", most=2)
+    # Lance keeps a damaged footer that it was sent: then it is an error, at the deadline.
+    storage = StorageSettings(request_timeout_s=1.0, deadline_s=3.0)
+    result = _prove(scene, proxy, fault, storage=storage, process="inline", materialized=True)
+    assert result.passed, result.differences
+    assert proxy.traffic.faults[kind] == 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_flipped_bits_are_never_delivered(scene: Scene, s3_server: S3Server, seed: int) -> None:
     with S3Proxy(s3_server.endpoint, seed=seed) as proxy:
@@ -155,7 +174,7 @@ def test_a_store_that_does_not_recover_is_a_named_error(
     assert result.counts["resumes"] == 1
 
 
-@pytest.mark.parametrize("kind", ["reset", "truncate", "flip"])
+@pytest.mark.parametrize("kind", ["truncate", "flip"])
 def test_a_local_lake_meets_them_too(tmp_path: Path, kind: Kind) -> None:
     lake = scenes.scene_lake(tmp_path)
     plan = scenes.scene_plan(lake, epochs=1)
@@ -208,15 +227,18 @@ def test_a_commit_whose_reply_was_lost_is_not_doubled(
 def test_a_plan_whose_reply_was_lost_is_saved_once(
     scene: Scene, s3_server: S3Server, proxy: S3Proxy
 ) -> None:
-    lake = scene.lake(proxy.endpoint)
+    lake, plan = (
+        scene.lake(proxy.endpoint),
+        scenes.scene_plan(scene.lake(s3_server.endpoint), epochs=1),
+    )
     proxy.set_faults([Fault(kind="lose_reply", methods=("PUT", "POST"), rate=0.3, most=6)])
     for _ in range(8):
         try:
-            save_plan(lake, scene.plan, "mix")
+            save_plan(lake, plan, "mix")
         except LakeError:
             continue
         break
     assert proxy.traffic.faults["lose_reply"] > 0
     fresh = scene.lake(s3_server.endpoint)
-    assert [entry.name for entry in list_plans(fresh)] == ["mix"]
-    assert load_plan(fresh, "mix").plan_hash == scene.plan.plan_hash
+    assert sorted(entry.name for entry in list_plans(fresh)) == ["materialised", "mix"]
+    assert load_plan(fresh, "mix").plan_hash == plan.plan_hash

@@ -1,7 +1,6 @@
 """A small lake with real video, and plans of it."""
 
 import functools
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from lake import CameraVideo, Episode, Lake, create_lake
 from lake.video_encode import encode_frames
 from lake.writer import EpisodeWriter
 from loader.batch import NumpyBatch, PackedBatch, dtype_name
+from loader.proof.digest import batch_digest
 from loader.wire import Frame
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
@@ -93,11 +93,7 @@ def written(batch: NumpyBatch) -> NDArray[np.uint8]:
 
 def digest(batch: PackedBatch[Any]) -> str:
     """Hex digest over every field of a batch."""
-    digest = hashlib.sha256(repr(sorted(batch.scalars().items())).encode())
-    for name, array in batch.arrays():
-        digest.update(f"{name}{tuple(array.shape)}".encode())
-        digest.update(as_numpy(array).tobytes())
-    return digest.hexdigest()
+    return batch_digest(batch)
 
 
 def as_numpy(array: Any) -> NDArray[Any]:

@@ -37,10 +37,16 @@ class Head:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body; None where it comes in chunks or ends with the connection."""
+        """Bytes of the body; None where it comes in chunks or ends with the connection.
+
+        Raises:
+            HttpError: the field is no number.
+        """
         if "transfer-encoding" in self.fields:
             return None
         text = self.fields.get("content-length")
+        if text is not None and not text.isdecimal():
+            raise HttpError(f"no length of a body: {text!r}")
         return None if text is None else int(text)
 
 
@@ -71,6 +77,8 @@ class HttpStream:
         end += len(_END_OF_HEAD)
         raw, self._ahead = bytes(read[:end]), bytes(read[end:])
         first, *lines = raw.decode("latin-1").split("\r\n")
+        if "HTTP/1." not in first or first.count(" ") < 2:
+            raise HttpError(f"no HTTP: {first[:80]!r}")
         pairs = (line.partition(":") for line in lines if line)
         return Head(raw, first, {name.strip().lower(): value.strip() for name, _, value in pairs})
 
@@ -120,7 +128,10 @@ class HttpStream:
         while True:
             line = self._line()
             yield line
-            size = int(line.partition(b";")[0], 16)
+            try:
+                size = int(line.partition(b";")[0], 16)
+            except ValueError:
+                raise HttpError(f"no size of a chunk: {line[:80]!r}") from None
             if not size:
                 break
             yield from self._exactly(size + 2)

@@ -1,5 +1,6 @@
 """The proxy before a real S3 server."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from obstore.exceptions import BaseError
 
 from tests.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 from tools.faults.fault import Fault, FaultError, Kind
+from tools.faults.http_stream import HttpStream
 from tools.faults.proxy_process import S3ProxyProcess
 from tools.faults.s3_proxy import S3Proxy
 
@@ -64,9 +66,30 @@ def test_a_process_of_its_own_counts_too(s3_server: S3Server) -> None:
         assert proxy.traffic.reply_bytes == len(_BODY)
 
 
-def test_a_process_that_cannot_start_is_named() -> None:
+def test_a_process_injects_faults(s3_server: S3Server) -> None:
+    options = ("--fault", "slow_down=1", "--fault", "stall=0", "--path", "bad", "--hold-s", "0")
+    with S3ProxyProcess(s3_server.endpoint, options=options) as proxy:
+        store = _store(proxy)
+        store.put("good.bin", _BODY)
+        with pytest.raises(BaseError, match="503"):
+            store.put("bad.bin", _BODY)
+        assert proxy.traffic.faults == {"slow_down": 1}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "options", "words"),
+    [
+        ("ftp://nowhere", (), "an address such as"),
+        ("http://127.0.0.1:1", ("--fault", "slow_down"), "write KIND=RATE"),
+        ("http://127.0.0.1:1", ("--fault", "fire=1"), "the kinds are slow_down"),
+    ],
+)
+def test_a_process_that_cannot_start_is_named(
+    upstream: str, options: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(FaultError, match="ended with exit code 2"):
-        S3ProxyProcess("ftp://nowhere")
+        S3ProxyProcess(upstream, options=options)
+    assert words in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("upstream", ["https://127.0.0.1:1", "http://127.0.0.1:1/path", "x"])
@@ -174,3 +197,69 @@ def test_closing_ends_what_is_stalled(s3_server: S3Server) -> None:
 def test_a_server_that_is_not_there_ends_the_connection() -> None:
     with S3Proxy("http://127.0.0.1:1") as proxy, pytest.raises(BaseError):
         _store(proxy).head("nothing.bin")
+
+
+class _Upstream:
+    """A server of one connection that answers as it is told, and keeps what it was sent."""
+
+    def __init__(self, *replies: bytes) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self._replies = replies
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._listener, self._listener.accept()[0] as connection:
+            stream = HttpStream(connection)
+            for reply in self._replies:
+                head = stream.head()
+                assert head is not None
+                self.heads.append(head.raw)
+                self.bodies.append(b"".join(stream.request_body(head)))
+                connection.sendall(reply)
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+def _client(proxy: S3Proxy) -> socket.socket:
+    host, port = proxy.endpoint.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)))
+
+
+def test_a_client_that_waits_to_be_told_to_continue_is_told() -> None:
+    upstream = _Upstream(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    )
+    with S3Proxy(upstream.endpoint) as proxy, _client(proxy) as client:
+        head = b"PUT /a HTTP/1.1\r\nHost: signed:1\r\nContent-Length: 4\r\n"
+        client.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        stream = HttpStream(client)
+        told = stream.head()
+        assert told is not None
+        assert told.first == "HTTP/1.1 100 Continue"
+        client.sendall(b"body")
+        reply = stream.head()
+        assert reply is not None
+        assert reply.first == "HTTP/1.1 200 OK"
+    upstream.join()
+    assert upstream.heads == [head + b"\r\n"]  # the host as the client signed it
+    assert upstream.bodies == [b"body"]
+
+
+def test_chunks_and_closing_replies_pass() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end"
+    upstream = _Upstream(chunked, closing)
+    with S3Proxy(upstream.endpoint) as proxy, _client(proxy) as client:
+        # What a fault does to bodies of unknown length is nothing.
+        proxy.set_faults([Fault(kind="truncate")])
+        client.sendall(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+        received = b""
+        while piece := client.recv(1 << 16):
+            received += piece
+    upstream.join()
+    assert received == chunked + closing
