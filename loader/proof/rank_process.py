@@ -156,15 +156,18 @@ class RankProcess:
         while b"\n" not in self._ahead:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not poll.poll(left_s * 1e3):
-                return RankEnded(f"no answer within {self._patience_s:g} s")
+                return RankEnded(f"no answer within {self._patience_s:g} s{self._last_words()}")
             more = os.read(fd, 1 << 16)
             if not more:
                 code = self._process.wait()
-                last = self._stderr.last_words()
-                return RankEnded(f"its process ended with exit code {code}{last and ': ' + last}")
+                return RankEnded(f"its process ended with exit code {code}{self._last_words()}")
             self._ahead += more
         line, _, self._ahead = self._ahead.partition(b"\n")
         return line
+
+    def _last_words(self) -> str:
+        last = self._stderr.last_words()
+        return last and f": {last}"
 
 
 def _children(pid: int) -> list[int]:

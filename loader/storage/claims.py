@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import select
+import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -120,8 +121,12 @@ class Claims:
             (self._folder / name).unlink()
 
     def _other_end(self, name: str) -> int | None:
-        """The writing end of a claim, None where it has no reader or is not there."""
+        """The writing end of a claim, None where it has no reader, is not there, or is no claim."""
         try:
-            return os.open(self._folder / name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(self._folder / name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)  # a plain file would seem to be held for ever
+        return None
