@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from loader.metrics import LoaderMetrics
     from loader.pack_loader import PackLoader
+    from loader.storage.settings import StorageSettings
     from loader.torch_face import PackDataset
     from loader.window import Window
 
@@ -37,6 +38,7 @@ __all__ = [
     "PackDataset",
     "PackLoader",
     "PackedBatch",
+    "StorageSettings",
     "Window",
     "WorkerDiedError",
     "collate_packed",
@@ -56,6 +58,7 @@ _HOMES = {
     "PackDataset": "torch_face",
     "PackLoader": "pack_loader",
     "PackedBatch": "batch",
+    "StorageSettings": "storage.settings",
     "Window": "window",
     "WorkerDiedError": "errors",
     "collate_packed": "collate",
