@@ -1,6 +1,7 @@
 """Writing some packs of a plan into a data file: what a process of `loader.materialize` does."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -89,15 +90,16 @@ class ChunkWriter:
         pinned = self.target.lake.at(header.versions)
         tiers = Tiers(pinned, self.rows.content_key, StorageSettings(), metrics)
         fetcher = Fetcher(tiers, self.rows, cursor, limits, metrics, partial(checked, tiers))
+        packs = fetcher.packs(
+            range(at, min(at + WINDOW_PACKS, stop)) for at in range(first, stop, WINDOW_PACKS)
+        )
         bad_bytes = BadBytes(header.cameras)
         shape = BatchShape.of(header, settings.image_size)
         encoder = None if copy else PackEncoder(settings, shape, metrics)
-        blocks = (
-            range(at, min(at + WINDOW_PACKS, stop)) for at in range(first, stop, WINDOW_PACKS)
-        )
-        for pack, fetched in zip(range(first, stop), fetcher.packs(blocks), strict=True):
-            _require_sound(bad_bytes.settled(fetched), self.rows)
-            yield _row(pack, fetched, encoder)
+        with closing(packs), tiers:
+            for pack, fetched in zip(range(first, stop), packs, strict=True):
+                _require_sound(bad_bytes.settled(fetched), self.rows)
+                yield _row(pack, fetched, encoder)
 
 
 def _require_sound(pack: FetchedPack, rows: PlanRows) -> None:

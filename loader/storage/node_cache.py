@@ -170,32 +170,34 @@ class NodeCache:
         Yields:
             Index of the entry, its payload, and whether it came from the cache, in any order.
         """
+        left = list(range(len(names)))
+        if renew:
+            yield from self._loaded(left, names, sizes, load)
+            return
+        yield from self._found(left, names)
+        if not left:
+            return
+        with self._claimed([names[number] for number in left]) as ours:
+            mine = [number for number in left if names[number] in ours]
+            left = [number for number in left if names[number] not in ours]
+            yield from self._found(mine, names)  # who had the claim before us may have put it
+            yield from self._loaded(mine, names, sizes, load)
+        if left:
+            self._flights.wait([names[number] for number in left], self._wait_s)
+            yield from self._found(left, names)
+            yield from self._loaded(left, names, sizes, load)
+
+    def _found(
+        self, numbers: list[int], names: Sequence[str]
+    ) -> Iterator[tuple[int, memoryview, bool]]:
+        """What is there; these numbers leave the list."""
         missing = []
-        for number, name in enumerate(names):
-            payload = None if renew else self.get(name)
-            if payload is None:
+        for number in numbers:
+            if (payload := self.get(names[number])) is None:
                 missing.append(number)
             else:
                 yield number, payload, True
-        if not missing:
-            return
-        if renew:
-            yield from self._loaded(missing, names, sizes, load)
-            return
-        with self._claimed([names[number] for number in missing]) as ours:
-            mine = [number for number in missing if names[number] in ours]
-            yield from self._loaded(mine, names, sizes, load)
-        theirs = [number for number in missing if names[number] not in ours]
-        if not theirs:
-            return
-        self._flights.wait([names[number] for number in theirs], self._wait_s)
-        left = []
-        for number in theirs:
-            if (payload := self.get(names[number])) is None:
-                left.append(number)
-            else:
-                yield number, payload, True
-        yield from self._loaded(left, names, sizes, load)
+        numbers[:] = missing
 
     def _loaded(
         self,

@@ -15,13 +15,16 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from loader.storage.cache_folder import ENTRIES, TEMPORARY, is_entry_name
 
 _SIZE: Final = struct.Struct("<QQQ")  # bytes, the boot they were counted in, XXH3-64 of both
+_USES: Final = np.dtype([("use", np.int64), ("size", np.int64)])
 _DISK_BLOCK: Final = 4096
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -40,7 +43,7 @@ class Room:
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
-        self._high = limit_bytes - limit_bytes // 16
+        self._high = limit_bytes - limit_bytes // 64
         self._low = limit_bytes - limit_bytes // 8
         self._boot = xxhash.xxh3_64_intdigest(_boot_id())
         self._size_fd = self._opened(folder / "size")
@@ -57,10 +60,10 @@ class Room:
         if needed > self._limit:
             return False
         if (held := self._count(needed)) is None:
-            self.evict()
+            self.evict(needed)
             held = self._count(needed)
         elif held > self._high:
-            self.evict()
+            self.evict(needed)
         return held is not None
 
     def give(self, nbytes: int) -> None:
@@ -69,10 +72,13 @@ class Room:
             if counted is not None:
                 self._set(max(counted - disk_bytes(nbytes), 0))
 
-    def evict(self) -> None:
-        """Count all files anew and, above the limit, delete the least recently used.
+    def evict(self, needed: int = 0) -> None:
+        """Count all files anew and, where the limit is near, delete the least recently used.
 
         Does nothing where another thread or process is at it.
+
+        Args:
+            needed: bytes that there shall be room for.
 
         Raises:
             OSError: the folder cannot be written or locked.
@@ -86,15 +92,13 @@ class Room:
                 self._set(before)
             # In this order, a file that is renamed meanwhile is seen at least once.
             held = sum(clean_temporary(self._folder / TEMPORARY))
-            entries = sorted(_entries(self._folder / ENTRIES))
-            held += sum(size for _, size, _ in entries)
-            if held > self._high:
-                for _, size, path in entries:
-                    if held <= self._low:
-                        break
-                    with contextlib.suppress(OSError):  # gone already, or not ours to delete
-                        path.unlink()
-                        held -= size
+            uses = np.fromiter(
+                ((use, size) for use, size, _ in _entries(self._folder / ENTRIES)), _USES
+            )
+            held += int(uses["size"].sum())
+            if held + needed > self._high and len(uses):
+                excess = held + needed - self._low
+                held -= self._unlink_until(_last_to_go(uses, excess), excess)
             with self._size() as counted:
                 since = 0 if counted is None else counted - before
                 self._set(max(held + since, 0))
@@ -110,6 +114,16 @@ class Room:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         weakref.finalize(self, os.close, fd)
         return fd
+
+    def _unlink_until(self, last_use: int, nbytes: int) -> int:
+        """Delete entries not used since `last_use` until `nbytes` are free; what became free."""
+        freed = 0
+        for use, size, path in _entries(self._folder / ENTRIES):
+            if use <= last_use and freed < nbytes:
+                with contextlib.suppress(OSError):  # gone already, or not ours to delete
+                    Path(path).unlink()
+                    freed += size
+        return freed
 
     def _count(self, needed: int) -> int | None:
         """Add to the sum; None, and nothing is added, where that would exceed the limit."""
@@ -181,21 +195,30 @@ def clean_temporary(folder: Path) -> Iterator[int]:
                 os.close(fd)
 
 
-def _entries(folder: Path) -> Iterator[tuple[int, int, Path]]:
+def _last_to_go(uses: NDArray[Any], nbytes: int) -> int:
+    """The use up to which entries hold so many bytes."""
+    order = np.argsort(uses["use"])
+    freed = np.cumsum(uses["size"][order])
+    return int(uses["use"][order[min(int(np.searchsorted(freed, nbytes)), len(order) - 1)]])
+
+
+def _entries(folder: Path) -> Iterator[tuple[int, int, str]]:
     """(last use in ns, disk bytes, path) of every entry, and of nothing else in the folder."""
     for shelf in _listed(folder):
         if len(shelf.name) != 2 or not shelf.is_dir(follow_symlinks=False):
             continue
-        for entry in _listed(Path(shelf.path)):
+        for entry in _listed(shelf.path):
             if not is_entry_name(shelf.name + entry.name):
                 continue
-            with contextlib.suppress(OSError):  # evicted by hand meanwhile
+            try:
                 found = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode):
-                    yield found.st_mtime_ns, disk_bytes(found.st_size), Path(entry.path)
+            except OSError:  # deleted by hand meanwhile
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield found.st_mtime_ns, disk_bytes(found.st_size), entry.path
 
 
-def _listed(folder: Path) -> "list[os.DirEntry[str]]":
+def _listed(folder: str | Path) -> "list[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +24,7 @@ class _Watched:
 class Watchdog:
     """Reports whatever runs longer than `warn_after_s`, again after every such interval.
 
-    Its thread starts with the first thing to watch, and ends by `close`.
+    Its thread starts with the first thing to watch, and ends by `close` or with this object.
 
     Args:
         warn_after_s: interval.
@@ -48,6 +49,7 @@ class Watchdog:
         self._watched: set[_Watched] = set()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
+        weakref.finalize(self, self._closed.set)
 
     @contextlib.contextmanager
     def watching(self, what: Callable[[], str]) -> Iterator[None]:
@@ -56,7 +58,12 @@ class Watchdog:
         with self._lock:
             self._watched.add(watched)
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+                self._thread = threading.Thread(
+                    target=_run,
+                    args=(weakref.ref(self), self._closed, self._warn_after_s),
+                    name="watchdog",
+                    daemon=True,
+                )
                 self._thread.start()
         try:
             yield
@@ -96,10 +103,14 @@ class Watchdog:
         if thread is not None:
             thread.join()
 
-    def _run(self) -> None:
-        wait_s = self._warn_after_s
-        while not self._closed.wait(wait_s):
-            wait_s = self.check()
+
+def _run(watchdog: "weakref.ref[Watchdog]", closed: threading.Event, wait_s: float) -> None:
+    while not closed.wait(wait_s):
+        alive = watchdog()
+        if alive is None:
+            return
+        wait_s = alive.check()
+        del alive  # while it waits, the thread keeps nothing
 
 
 class WaitNotice:

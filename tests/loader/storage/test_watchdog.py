@@ -90,8 +90,10 @@ def test_stacks_of_all_threads_are_shown() -> None:
 
 
 def test_its_thread_starts_when_needed_and_ends() -> None:
+    before = set(threading.enumerate())
+
     def running() -> bool:
-        return any(thread.name == "watchdog" for thread in threading.enumerate())
+        return bool(set(threading.enumerate()) - before)
 
     assert not running()
     watchdog = Watchdog(30.0)
@@ -104,6 +106,17 @@ def test_its_thread_starts_when_needed_and_ends() -> None:
     with watchdog.watching(lambda: "late"):
         assert not running()
     watchdog.close()
+
+
+def test_its_thread_ends_with_it() -> None:
+    watchdog = Watchdog(30.0)
+    with watchdog.watching(lambda: "x"):
+        thread = watchdog._thread
+    assert thread is not None
+    assert thread.is_alive()
+    del watchdog
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_a_report_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
