@@ -214,7 +214,9 @@ def open_plan(lake: Lake, name_or_hash: str) -> AnyPlan:
     if header.plan_hash != entry.plan_hash or not match_header(digests, header_json):
         raise PlanError(
             f"plan {entry.name}: its header, or its table digests, is not what was saved: it was"
-            f" damaged or changed; `headrace plan verify` tells whether its tables are whole"
+            f" damaged or changed; where `headrace plan verify {lake.uri} {entry.name}` finds the"
+            f" plan whole, delete {plan_location(entry.plan_hash)}/digests.lance, and it is loaded"
+            " whole from then on"
         )
     return StoredPlan(lake, header, digests)
 
