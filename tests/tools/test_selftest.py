@@ -59,8 +59,8 @@ def test_a_saved_plan_in_an_object_store(s3_server: S3Server) -> None:
     remote = scenes.fill_lake(create_lake(uri, storage_options=options))
     save_plan(remote, scenes.scene_plan(remote), "mix")
     stores = [word for pair in options.items() for word in ("--storage-option", "=".join(pair))]
-    common = ("--plan", "mix", "--first-step", "3", "--steps", "2", "--kills", "2", "--json")
-    result = _run(uri, *common, "--world-sizes", "2,1", *stores)
+    common = ("--plan", "mix", "--first-step", "3", "--steps", "2", "--kills", "1", "--json")
+    result = _run(uri, *common, "--world-sizes", "1", *stores)
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     assert report["passed"]
@@ -69,7 +69,7 @@ def test_a_saved_plan_in_an_object_store(s3_server: S3Server) -> None:
     proofs = report["proofs"]
     assert [proof["proof"] for proof in proofs] == ["exactly once", "elastic", *["faults"] * 2]
     assert {(proof["first_step"], proof["stop_step"]) for proof in proofs} == {(3, 5)}
-    assert proofs[0]["counts"]["kills"] == 2
+    assert proofs[0]["counts"]["kills"] == 1
     assert all(s3_server.storage_options["aws_secret_access_key"] not in str(p) for p in proofs)
 
 

@@ -227,6 +227,13 @@ def _progress(*, hidden: bool) -> Iterator[Tell]:
         yield tell
 
 
+def _said(result: "ProofResult") -> str:
+    """The outcome in few words."""
+    said = result.outcome.partition(":")[0]  # an error's class
+    gave_up = result.proof == "faults" and result.counts.get("resumes")
+    return f"ended in a named {said}, right when resumed" if gave_up and result.passed else said
+
+
 def _named(plan: str | None) -> str:
     return "a small plan made for this" if plan is None else f"plan {plan}"
 
@@ -250,7 +257,7 @@ def _print(
             compared += f", steps up to {result.stop_step}"
         outcome = Text("holds" if result.passed else "FAILS", "green" if result.passed else "red")
         if result.outcome:
-            outcome.append(f": {result.outcome.partition(':')[0]}", "default")
+            outcome.append(f": {_said(result)}", "default")
         table.add_row(result.proof, result.tried, compared, outcome)
     console.print(table)
     for result in results:
