@@ -36,11 +36,11 @@ TINY = LoaderBench(
     episodes={H264: 2, H264_GOP30: 2},
     picture=SIZE,
     repetitions=1,
+    everyone=False,
     stretches=2,
     packs=2,
     others_skip=1,
     others_packs=2,
-    two_workers=False,
     trajectory_episodes=1,
     trajectory_repetitions=1,
     training_steps=2,
@@ -100,8 +100,10 @@ def test_order_names_every_window_once(recorded: Recorded) -> None:
 
 
 def test_every_contender_delivers_what_it_is_timed_for(recorded: Recorded) -> None:
-    contenders = window_contenders(recorded, count=2, stretches=2, others=True)
-    contenders |= face_contenders(recorded, skip=1, count=2, others=False)
+    contenders = window_contenders(
+        recorded, most_skip=3, count=2, stretches=2, yuv=True, processes=True
+    )
+    contenders |= face_contenders(recorded, skip=1, count=2, workers=False)
     assert [name for name, _ in contenders] == [RGB, YUV, TWO_PROCESSES, FACE]
     for (name, video), runs in take_turns(contenders, repetitions=1).items():
         assert video == "H.264 GOP 2"
@@ -118,10 +120,10 @@ def test_trajectories_and_plain_loops_show_the_same_frames(recorded: Recorded) -
 
     plan = plan_trajectories(recorded.lake, ids)
     steps = int(recorded.shape.lengths()[:2].sum())
-    for work in trajectory_contenders(recorded, plan, steps).values():
+    for work in trajectory_contenders(recorded, plan, steps, others=True).values():
         work()
     with pytest.raises(RuntimeError, match=f"streamed {steps} of {steps + 1} steps"):
-        trajectory_contenders(recorded, plan, steps + 1)["trajectories, RGB"]()
+        trajectory_contenders(recorded, plan, steps + 1, others=False)["trajectories, RGB"]()
 
 
 def test_bench_fills_the_ratios_that_aims_name(tmp_path: Path) -> None:

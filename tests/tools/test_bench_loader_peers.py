@@ -200,5 +200,5 @@ def test_windows_of_an_episode_come_in_order_and_a_buffer_shuffles_them(recorded
 
 
 def test_window_face_reads_the_samples_of_the_plan(recorded: Recorded) -> None:
-    [run] = face_contenders(recorded, skip=1, count=1, others=False).values()
+    [run] = face_contenders(recorded, skip=1, count=1, workers=False).values()
     assert [stretch.samples for stretch in run()] == [32]

@@ -29,7 +29,7 @@ from tools.bench.loader_trajectories import (
     trajectory_rows,
 )
 from tools.bench.loader_wait import Wait, simulate_training
-from tools.bench.loader_window_face import face_contenders
+from tools.bench.loader_window_face import face_contenders, face_ratios
 from tools.bench.loader_windows import plan_quality, stretch_row, window_contenders, window_ratios
 from tools.bench.stretch import Stretch
 from tools.peers.job import PeerRun
@@ -97,21 +97,23 @@ def _windows(
     recordings: Sequence[Recorded], bench: LoaderBench, interpreters: Sequence[str], folder: Path
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The table's lines and the ratios of everybody who delivers window samples."""
-    ours = {
-        key: work
-        for number, recorded in enumerate(recordings)
-        for key, work in {
-            **window_contenders(
-                recorded, count=bench.packs, stretches=bench.stretches, others=number == 0
-            ),
-            **face_contenders(
+    ours: dict[tuple[str, str], Callable[[], list[Stretch]]] = {}
+    for number, recorded in enumerate(recordings):
+        ours |= window_contenders(
+            recorded,
+            most_skip=bench.most_skip,
+            count=bench.packs,
+            stretches=bench.stretches,
+            yuv=bench.everyone and number == 0,
+            processes=number == 0,
+        )
+        if number == 0 or bench.everyone:
+            ours |= face_contenders(
                 recorded,
                 skip=bench.others_skip,
                 count=bench.others_packs,
-                others=number == 0 and bench.two_workers,
-            ),
-        }.items()
-    }
+                workers=bench.everyone and number == 0,
+            )
     theirs, absent = peer_contenders(
         recordings, interpreters, folder, skip=bench.others_skip, count=bench.others_packs
     )
@@ -125,7 +127,7 @@ def _windows(
     rows = [
         stretch_row(name, video, runs, quality[video]) for (name, video), runs in stretches.items()
     ]
-    ratios = window_ratios(stretches, recordings)
+    ratios = window_ratios(stretches, recordings) | face_ratios(stretches, recordings)
     for peer in theirs:
         runs = [run for run in outcomes[peer.key] if isinstance(run, PeerRun)]
         rows.append(peer.row(runs))
@@ -150,7 +152,7 @@ def _trajectories(
     plan = plan_trajectories(recorded.lake, first)
     steps = int(recorded.shape.lengths()[: len(first)].sum())
     timings = interleave(
-        trajectory_contenders(recorded, plan, steps),
+        trajectory_contenders(recorded, plan, steps, others=bench.everyone),
         repetitions=bench.trajectory_repetitions,
         warm_up=bench.warm_up,
     )
@@ -206,8 +208,9 @@ def _notes(recordings: Sequence[Recorded], bench: LoaderBench) -> tuple[str, ...
         ),
         (
             "a window is 2 pictures and 50 actions; samples are torch tensors, uint8, channels"
-            f" first; {bench.packs} batches of 32 timed after as many as a run lasts; batches and"
-            " run: of the plan, and for how many of them frames of a run are kept"
+            f" first; {bench.packs} batches of 32 timed after as many as a run lasts"
+            f" (at most {bench.most_skip}); batches and run: of the plan, and for how many of them"
+            " frames of a run are kept"
         ),
         (
             f"{turns}, median [least, most]; CPU and memory are of all processes, reads are read"

@@ -15,12 +15,14 @@ class LoaderBench:
     Attributes:
         episodes: coding -> episodes of its dataset, about 225 steps each.
         picture: (height, width) of the pictures.
+        everyone: whether contenders that no aim names are measured too: windows as YUV, more plain
+            loops, `Window` with workers and of every coding.
         repetitions: timed rounds.
+        most_skip: windows are timed after as many packs as a run lasts, or this many.
         stretches: of every stream of windows that are timed one after the other.
         packs: of windows per stretch.
         others_skip: batches of other loaders before the timed ones.
         others_packs: batches of other loaders timed per round.
-        two_workers: whether `Window` is also read by two workers.
         trajectory_episodes: streamed as whole trajectories.
         trajectory_repetitions: timed rounds of them.
         training_steps: of 50 ms, for the share of waiting.
@@ -33,12 +35,13 @@ class LoaderBench:
 
     episodes: Mapping[Coding, int]
     picture: tuple[int, int] = (240, 320)
+    everyone: bool = True
     repetitions: int
+    most_skip: int = 256
     stretches: int = 1
     packs: int
     others_skip: int
     others_packs: int
-    two_workers: bool = True
     trajectory_episodes: int
     trajectory_repetitions: int
     training_steps: int
@@ -55,7 +58,7 @@ FULL: Final = LoaderBench(
     packs=96,
     others_skip=8,
     others_packs=24,
-    trajectory_episodes=20,
+    trajectory_episodes=40,
     trajectory_repetitions=5,
     training_steps=200,
     s3_packs=96,
@@ -65,19 +68,20 @@ FULL: Final = LoaderBench(
 )
 # Stretches of one stream take the place of rounds: what comes before them would take too long.
 QUICK: Final = LoaderBench(
-    episodes={H264: 120, H264_GOP30: 140, AV1: 12},
+    episodes={H264: 110, H264_GOP30: 130, AV1: 8},
+    everyone=False,
     repetitions=1,
+    most_skip=48,
     stretches=3,
-    packs=10,
+    packs=8,
     others_skip=2,
     others_packs=6,
-    two_workers=False,
-    trajectory_episodes=2,
-    trajectory_repetitions=3,
+    trajectory_episodes=6,
+    trajectory_repetitions=2,
     training_steps=40,
     delays_ms=(20,),
-    s3_packs=16,
-    s3_repetitions=2,
+    s3_packs=20,
+    s3_repetitions=1,
     starts=1,
     warm_up=False,
 )

@@ -37,7 +37,7 @@ _GBR: Final = (2, 0, 1)  # where R, G and B lie among the planes of gbrp
 
 
 def trajectory_contenders(
-    recorded: Recorded, plan: Plan, steps: int
+    recorded: Recorded, plan: Plan, steps: int, *, others: bool
 ) -> dict[str, Callable[[], object]]:
     """Name -> a call that delivers every frame of the first episodes once.
 
@@ -45,15 +45,20 @@ def trajectory_contenders(
         recorded: the dataset and its lake.
         plan: of trajectories, of the first episodes of the dataset.
         steps: of those episodes.
+        others: also the loops that no aim names.
     """
     shape = recorded.shape
     read = partial(_pyav, recorded, steps)
     stream = partial(_stream, recorded.lake, plan, steps)
-    return {
+    loops: dict[str, Callable[[], object]] = {
         PYAV_RGB: partial(read, lambda frame: frame.to_ndarray(format="rgb24")),
-        PYAV_TUNED: lambda: read(_to_planar(shape)),
-        PYAV_YUV: partial(read, lambda frame: frame.to_ndarray()),
         PYAV_DECODE: partial(read, lambda frame: frame),
+    }
+    if others:
+        loops[PYAV_TUNED] = lambda: read(_to_planar(shape))
+        loops[PYAV_YUV] = partial(read, lambda frame: frame.to_ndarray())
+    return {
+        **loops,
         RGB: partial(stream, image_format="rgb"),
         YUV: partial(stream, image_format="yuv"),
     }
@@ -61,13 +66,18 @@ def trajectory_contenders(
 
 def trajectory_ratios(cpu_ms: Mapping[str, float]) -> dict[str, float]:
     """Speed over PyAV's loops, from CPU per step of every contender."""
+    # Decode alone converts nothing, so what is compared with it does not either.
+    ratios = {
+        "steps_over_pyav_arrays": (PYAV_RGB, RGB),
+        "steps_over_pyav_tuned": (PYAV_TUNED, RGB),
+        "steps_over_pyav_yuv": (PYAV_YUV, YUV),
+        "steps_over_pyav_decode": (PYAV_DECODE, YUV),
+        "steps_over_pyav_decode_rgb": (PYAV_DECODE, RGB),
+    }
     return {
-        "steps_over_pyav_arrays": cpu_ms[PYAV_RGB] / cpu_ms[RGB],
-        "steps_over_pyav_tuned": cpu_ms[PYAV_TUNED] / cpu_ms[RGB],
-        "steps_over_pyav_yuv": cpu_ms[PYAV_YUV] / cpu_ms[YUV],
-        # Decode alone converts nothing, so what is compared with it does not either.
-        "steps_over_pyav_decode": cpu_ms[PYAV_DECODE] / cpu_ms[YUV],
-        "steps_over_pyav_decode_rgb": cpu_ms[PYAV_DECODE] / cpu_ms[RGB],
+        name: cpu_ms[limit] / cpu_ms[ours]
+        for name, (limit, ours) in ratios.items()
+        if limit in cpu_ms
     }
 
 

@@ -4,8 +4,9 @@ What a trainer written for LeRobotDataset gets by changing one import, on the sa
 LeRobot's own DataLoader: batches of 32, the same samples in the same order, dicts of uint8 tensors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 from tools.bench.loader_data import CHUNK, WINDOWS_PER_PACK, Recorded, planned_order
@@ -15,7 +16,7 @@ FACE: Final = "Window in a DataLoader"
 
 
 def face_contenders(
-    recorded: Recorded, *, skip: int, count: int, others: bool
+    recorded: Recorded, *, skip: int, count: int, workers: bool
 ) -> dict[tuple[str, str], Callable[[], list[Stretch]]]:
     """(contender, label of the video) -> a call that times it.
 
@@ -23,16 +24,27 @@ def face_contenders(
         recorded: what is read.
         skip: batches before the timed ones.
         count: batches timed.
-        others: also with two workers.
+        workers: also with two workers.
     """
     label = recorded.coding.label
     time = partial(_time, recorded, skip=skip, count=count)
     found: dict[tuple[str, str], Callable[[], list[Stretch]]] = {
         (FACE, label): partial(time, workers=0)
     }
-    if others:
+    if workers:
         found[f"{FACE}, 2 workers", label] = partial(time, workers=2)
     return found
+
+
+def face_ratios(
+    stretches: Mapping[tuple[str, str], Sequence[Stretch]], recordings: Sequence[Recorded]
+) -> dict[str, float]:
+    """CPU per sample without workers, of every coding that was measured."""
+    return {
+        f"face_cpu_ms_{coding.key}": median([s.cpu_ms for s in stretches[FACE, coding.label]])
+        for coding in (recorded.coding for recorded in recordings)
+        if (FACE, coding.label) in stretches
+    }
 
 
 def _time(recorded: Recorded, *, workers: int, skip: int, count: int) -> list[Stretch]:

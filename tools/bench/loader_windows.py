@@ -19,6 +19,7 @@ TWO_PROCESSES: Final = "windows, RGB, 2 decode processes"
 def stream_windows(
     recorded: Recorded,
     *,
+    most_skip: int,
     count: int,
     stretches: int = 1,
     **options: Any,  # noqa: ANN401  # checked by PackLoader
@@ -30,12 +31,13 @@ def stream_windows(
 
     Args:
         recorded: what is streamed.
+        most_skip: at most so many packs come before.
         count: packs timed per stretch; fewer where the plan ends.
         stretches: that follow each other.
         **options: of `PackLoader`.
     """
     header = recorded.windows.header
-    before = max(1, min(header.run_steps, header.num_steps // 2))
+    before = max(1, min(header.run_steps, most_skip, header.num_steps // 2))
     with PackLoader(recorded.lake, recorded.windows, **options) as loader:
         return measure_stretches(
             lambda: iter(loader),
@@ -47,23 +49,26 @@ def stream_windows(
 
 
 def window_contenders(
-    recorded: Recorded, *, count: int, stretches: int, others: bool
+    recorded: Recorded, *, most_skip: int, count: int, stretches: int, yuv: bool, processes: bool
 ) -> dict[tuple[str, str], Callable[[], list[Stretch]]]:
     """(contender, label of the video) -> a call that times it.
 
     Args:
         recorded: what is streamed.
+        most_skip: see `stream_windows`.
         count: see `stream_windows`.
         stretches: see `stream_windows`.
-        others: also YUV, and with two decode processes.
+        yuv: also as YUV.
+        processes: also with two decode processes, over twice the packs.
     """
-    time = partial(stream_windows, recorded, stretches=stretches)
+    time = partial(stream_windows, recorded, most_skip=most_skip, stretches=stretches)
     label = recorded.coding.label
     found: dict[tuple[str, str], Callable[[], list[Stretch]]] = {
         (RGB, label): partial(time, count=count, process="inline")
     }
-    if others:
+    if yuv:
         found[YUV, label] = partial(time, count=count, process="inline", image_format="yuv")
+    if processes:
         found[TWO_PROCESSES, label] = partial(time, count=2 * count, num_workers=2)
     return found
 
@@ -79,9 +84,11 @@ def window_ratios(
         for recorded in recordings
     }
     first = recordings[0].coding
-    yuv, fast = windows[YUV, first.label], windows[TWO_PROCESSES, first.label]
-    ratios[f"window_cpu_ms_{first.key}_yuv"] = median([s.cpu_ms for s in yuv])
+    fast = windows[TWO_PROCESSES, first.label]
     ratios[f"window_samples_per_s_{first.key}"] = median([s.samples_per_s for s in fast])
+    if (YUV, first.label) in windows:
+        yuv = windows[YUV, first.label]
+        ratios[f"window_cpu_ms_{first.key}_yuv"] = median([s.cpu_ms for s in yuv])
     return ratios
 
 
