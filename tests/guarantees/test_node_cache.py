@@ -1,5 +1,6 @@
 """Guarantee: with a cache on the node, whatever is in it, batches are those of the lake alone."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -64,7 +65,7 @@ class Reader:
     @property
     def entries(self) -> list[Path]:
         """Files of the cache's entries."""
-        found = (cache_folder(self.folder) / ENTRIES).rglob("*")
+        found = (cache_folder(self.folder) / ENTRIES).glob("??/*")
         return sorted(path for path in found if path.is_file())
 
     def read(self, **options: Any) -> tuple[list[str], dict[str, int]]:
@@ -167,10 +168,13 @@ def test_damaged_at_random_while_it_is_read(reader: Reader, without: list[str]) 
         ) as loader:
             for batch in loader:
                 found.append(scenes.digest(batch))
-                for path in rng.sample(reader.entries, min(3, len(reader.entries))):
-                    content = bytearray(path.read_bytes())
-                    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-                    path.write_bytes(content)
+                entries = reader.entries
+                for path in rng.sample(entries, min(3, len(entries))):
+                    # Reads that run ahead may have dropped it, or be reading half of it.
+                    with contextlib.suppress(FileNotFoundError):
+                        content = bytearray(path.read_bytes())
+                        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+                        path.write_bytes(content)
         assert found == without
 
 
