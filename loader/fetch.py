@@ -62,7 +62,8 @@ class FetchLimits:
     """Bytes that reading ahead may hold.
 
     Attributes:
-        packet_bytes: packets of a window; a single pack may exceed it.
+        packet_bytes: packets from the start of their read until they are decoded, with the signals
+            of their packs; a single pack may exceed it.
         kept_frame_bytes: decoded frames kept for coming packs.
         episode_bytes: signals and indexes of the episodes of coming packs and of earlier ones.
     """

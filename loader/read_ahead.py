@@ -1,5 +1,6 @@
 """Reads that run in threads ahead of their use: in order, bounded by their owner, cancellable."""
 
+import os
 import threading
 import time
 import weakref
@@ -40,7 +41,9 @@ class ReadAhead(Generic[T]):
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._reads: deque[tuple[Future[T], int]] = deque()
         self._threads: list[threading.Thread] = []
-        self._end = weakref.finalize(self, _end, self._tasks, self._reads, self._threads)
+        self._end = weakref.finalize(
+            self, _end, os.getpid(), self._tasks, self._reads, self._threads
+        )
 
     def __len__(self) -> int:
         """Reads that were started and not yet taken."""
@@ -106,10 +109,13 @@ def _serve(tasks: "SimpleQueue[_Task | None]") -> None:
 
 
 def _end(
+    owner_pid: int,
     tasks: "SimpleQueue[_Task | None]",
     reads: "deque[tuple[Future[Any], int]]",
     threads: list[threading.Thread],
 ) -> None:
+    if os.getpid() != owner_pid:
+        return  # a fork has none of the threads, and what they had locked stays locked
     for future, _ in reads:
         future.cancel()
     reads.clear()

@@ -205,3 +205,35 @@ def test_a_read_that_hangs_does_not_keep_the_interpreter() -> None:
         [sys.executable, "-c", code], cwd=root, capture_output=True, timeout=_WAIT_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_fork_ends_without_the_threads_that_it_lacks() -> None:
+    code = """
+import os, threading
+from loader.read_ahead import ReadAhead
+
+reads, gate, locked = ReadAhead("test", 1), threading.Event(), threading.Event()
+reads.start(gate.wait)
+
+
+def lock() -> None:  # as a reading thread may at any moment
+    with reads._reads[0][0]._condition:
+        locked.set()
+        gate.wait()
+
+
+threading.Thread(target=lock).start()
+locked.wait()
+if pid := os.fork():
+    gate.set()
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    root = Path(read_ahead.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=root,
+        capture_output=True,
+        timeout=_WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
