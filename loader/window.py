@@ -47,8 +47,9 @@ class Window(Dataset[Item]):
     A batch is fetched together (torch calls `__getitems__`): one read for all of it, and each
     group of pictures is decoded once for all samples that show it.
 
-    It may be sent to other processes, and each opens the lake by itself; what a process read
-    before it was forked is not used by the fork.
+    It may be sent to other processes, and each opens the lake by itself. A fork of this process
+    cannot read (Lance's threads are not in it) and says so: a DataLoader with workers needs
+    `multiprocessing_context="forkserver"` or `"spawn"`.
 
     Args:
         lake: a lake, or its URI.
@@ -133,6 +134,7 @@ class Window(Dataset[Item]):
         Raises:
             IndexError: there is no such sample.
             LakeError: the episode cannot be read or decoded; names it and the camera.
+            LoaderError: see `WindowReader.read`; or this process is a fork.
         """
         if isinstance(sample, slice):
             return self.__getitems__(range(*sample.indices(len(self))))

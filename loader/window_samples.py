@@ -38,8 +38,7 @@ class _Place:
 class WindowSamples:
     """What `loader.Window` reads, without torch: pictures are uint8, the rest as described there.
 
-    It may be sent to other processes, and each opens the lake by itself; what a process opened
-    before it was forked is not used by the fork.
+    It may be sent to other processes, and each opens the lake by itself. A fork cannot read.
 
     Args:
         lake: see `Window`, also for all other arguments.
@@ -119,7 +118,11 @@ class WindowSamples:
         return len(self.index)
 
     def read(self, samples: Sequence[int]) -> list[Sample]:
-        """Many samples, read and decoded together, see `WindowReader.read`."""
+        """Many samples, read and decoded together, see `WindowReader.read`.
+
+        Raises:
+            LoaderError: in a fork of the process that opened the lake.
+        """
         return self._opened().read(samples)
 
     @cached_property
@@ -141,12 +144,25 @@ class WindowSamples:
         """To be sent to another process: all but what is open in this one."""
         return {**self.__dict__, "_reader": None, "_closer": _nothing}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_pid": os.getpid()})
+
     def _opened(self) -> WindowReader:
-        """This process's reader: a fork must not use what its parent had opened."""
-        if self._reader is None or self._pid != os.getpid():
+        """This process's reader.
+
+        Of forked workers that open the lake anew, one in forty hung or crashed: Lance's threads
+        are gone there, and what they had locked is not. So a fork is told, instead.
+        """
+        if self._pid != os.getpid():
+            raise LoaderError(
+                "a fork of the process that opened the lake cannot read it: Lance's threads are not"
+                " in the fork. Use DataLoader(..., multiprocessing_context='forkserver') (or"
+                " 'spawn'), or torch.multiprocessing.set_start_method('forkserver') at the begin of"
+                " the program"
+            )
+        if self._reader is None:
             lake = self._place.open()
             tiers = Tiers(lake, self.index.content_key, self._storage, self.metrics)
-            self._pid = os.getpid()
             self._closer = weakref.finalize(self, _close, tiers, self._pid)
             kept = None
             if self.run_steps is not None:

@@ -1,5 +1,6 @@
 """Fixtures of the loader's tests."""
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,12 @@ import pytest
 from lake import Lake
 from packing.plan import Plan
 from tests.loader import scenes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ready_workers() -> None:
+    """Workers of a fork server have torch and the loader from the start: seconds less for each."""
+    multiprocessing.set_forkserver_preload(["torch.utils.data", "loader.window"])
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def expected(scene: Lake, plan: Plan) -> list[str]:
 
 def _data_loader(scene: Lake, plan: Plan, num_workers: int) -> Any:
     """As a user has it, made anew in each process."""
-    options = {"multiprocessing_context": "spawn"} if num_workers else {}
+    options = {"multiprocessing_context": "forkserver"} if num_workers else {}
     return stateful.StatefulDataLoader(
         PackDataset(PackLoader(scene, plan, process="inline")),
         batch_size=None,

@@ -1,6 +1,6 @@
 """Window in the processes of a trainer: torch's workers, ranks, and saved positions."""
 
-import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,15 +9,12 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 from lake import Lake, create_lake, open_lake
+from loader import LoaderError
 from loader.window import Window
 from tests.loader import scenes
 from tests.loader.window_truth import require_same
 from tests.s3_server import S3Server
 
-# Lance says so at every fork. Each process opens the lake by itself, which is tested here.
-forked = pytest.mark.filterwarnings(
-    "ignore:lance is not fork-safe:UserWarning", "ignore:.*use of fork:DeprecationWarning"
-)
 KEYS = ["state", "top", "action"]
 
 
@@ -36,25 +33,19 @@ def as_list(batch: list[Any]) -> list[Any]:
     return batch
 
 
-@forked
-@pytest.mark.parametrize(
-    ("start", "workers", "samples_before"),
-    [("spawn", 1, 0), ("forkserver", 1, 0), ("fork", 2, 0), ("fork", 2, 9)],
-)
-def test_workers_give_what_one_process_gives(
-    scene: Lake, start: str, workers: int, samples_before: int
-) -> None:
+@pytest.mark.parametrize("samples_before", [0, 9])
+def test_workers_give_what_one_process_gives(scene: Lake, samples_before: int) -> None:
     window = open_window(scene, delta_steps={"action": [0, 1, 2, 3]})
     alone = open_window(scene, delta_steps={"action": [0, 1, 2, 3]})
     order = torch.randperm(len(window), generator=torch.Generator().manual_seed(0)).tolist()
-    if samples_before:  # a fork finds what its parent had open
+    if samples_before:  # what is open here is not sent along
         window.__getitems__(order[:samples_before])
     loader = DataLoader(
         window,
         batch_size=8,
         sampler=order,
-        num_workers=workers,
-        multiprocessing_context=start,
+        num_workers=2,
+        multiprocessing_context="forkserver",
         collate_fn=as_list,
     )
     found = [sample for batch in loader for sample in batch]
@@ -65,15 +56,18 @@ def test_workers_give_what_one_process_gives(
 
 
 @pytest.mark.s3
-@forked
-def test_a_fork_reads_an_object_store(scene: Lake, s3_server: S3Server) -> None:
+def test_a_worker_reads_an_object_store(scene: Lake, s3_server: S3Server) -> None:
     uri, options = s3_server.uri("window.lake"), s3_server.storage_options
     scenes.fill_lake(create_lake(uri, storage_options=options))
     window = open_window(open_lake(uri, storage_options=options))
     truth = open_window(scene)
     require_same(window[2], truth[2])
     loader = DataLoader(
-        window, batch_size=8, num_workers=2, multiprocessing_context="fork", collate_fn=as_list
+        window,
+        batch_size=8,
+        num_workers=1,
+        multiprocessing_context="forkserver",
+        collate_fn=as_list,
     )
     for number, sample in enumerate(sample for batch in loader for sample in batch):
         require_same(sample, truth[number])
@@ -109,9 +103,8 @@ def stateful() -> Callable[..., Any]:
     return torchdata.StatefulDataLoader  # type: ignore[no-any-return]
 
 
-@forked
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, with torch 2.13
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_stateful_data_loader_goes_on_where_it_was(
     scene: Lake, stateful: Callable[..., Any], workers: int
 ) -> None:
@@ -122,7 +115,7 @@ def test_a_stateful_data_loader_goes_on_where_it_was(
             batch_size=5,
             shuffle=True,
             num_workers=workers,
-            multiprocessing_context="fork" if workers else None,
+            multiprocessing_context="forkserver" if workers else None,
         )
         if state is not None:
             loader.load_state_dict(state)
@@ -136,21 +129,24 @@ def test_a_stateful_data_loader_goes_on_where_it_was(
     assert sorted(seen) == list(range(len(open_window(scene))))
 
 
-@forked
-def test_a_fork_does_not_use_what_its_parent_opened(scene: Lake) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:lance is not fork-safe:UserWarning", "ignore:.*use of fork:DeprecationWarning"
+)
+def test_a_fork_is_told_what_to_do(scene: Lake) -> None:
+    """Where it read, one in forty hung: Lance's threads are not in a fork."""
     window = open_window(scene)
     window[0]
-    reader, context = window._samples._reader, multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-
-    def child() -> None:
-        window[1]
-        queue.put(window._samples._reader is reader)
-
-    process = context.Process(target=child)
-    process.start()
-    process.join(30)
-    assert process.exitcode == 0
-    assert queue.get() is False
-    window[2]
-    assert window._samples._reader is reader
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:  # not by a DataLoader, whose fork may hang when it ends
+        try:
+            window[1]
+        except LoaderError as error:
+            os.write(write_end, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with os.fdopen(read_end) as said:
+        assert "multiprocessing_context='forkserver'" in said.read()
+    require_same(window[2], open_window(scene)[2])
