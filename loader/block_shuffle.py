@@ -20,9 +20,13 @@ from loader.window import Window
 class BlockShuffle(Sampler[list[int]]):
     """Batches of a `Window` that was opened with `run_steps`: every sample once per epoch.
 
-    `DataLoader(window, batch_sampler=BlockShuffle(window, 32, lanes=4), num_workers=4)`. Each
-    epoch has its own order, a function of seed and epoch (and of all sizes given here); it begins
-    by itself when the one before has ended, or by `set_epoch`.
+    `DataLoader(window, batch_sampler=BlockShuffle(window, 32, lanes=4), num_workers=4,
+    multiprocessing_context="forkserver")`. Each epoch has its own order, a function of seed and
+    epoch (and of all sizes given here).
+
+    Every iteration is a whole epoch, the one after the last that was begun, or that of `set_epoch`;
+    only the first one after `load_state_dict` begins in the middle. So what a DataLoader has asked
+    for ahead, when its iteration is left early, is not missing in the next one.
 
     Ranks have equally many samples; where they do not divide, the last one repeats the first of
     the epoch, as those of torch's `DistributedSampler` do.
@@ -76,21 +80,25 @@ class BlockShuffle(Sampler[list[int]]):
         self._batch_size, self._open_runs, self._lanes = batch_size, open_runs, lanes
         self._seed, self._rank, self._world_size = seed, rank, world_size
         self._epoch, self._next_batch = 0, 0
+        self._loaded = False  # the position is where to begin, not where the last iteration is
 
     def __len__(self) -> int:
         """Batches of an epoch, the same on every rank."""
         return math.ceil(self._share() / self._batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        batches = self._batches()
-        while self._next_batch < len(batches):
-            self._next_batch += 1
-            yield batches[self._next_batch - 1].tolist()
-        self._epoch, self._next_batch = self._epoch + 1, 0
+        if self._next_batch and not self._loaded:
+            self._epoch, self._next_batch = self._epoch + 1, 0
+        self._loaded = False
+        epoch, batches = self._epoch, self._batches()
+        for number in range(self._next_batch, len(batches)):
+            self._epoch, self._next_batch = epoch, number + 1
+            yield batches[number].tolist()
+        self._epoch, self._next_batch = epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin this epoch; does nothing within it."""
-        if epoch != self._epoch:
+        """Let the next iteration be of this epoch; keeps a position in it that was loaded."""
+        if epoch != self._epoch or not self._loaded:
             self._epoch, self._next_batch = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,6 +121,7 @@ class BlockShuffle(Sampler[list[int]]):
                 " (samples, run_steps, batch_size, open_runs, lanes, seed, world_size)"
             )
         self._epoch, self._next_batch = int(state["epoch"]), int(state["next_batch"])
+        self._loaded = True
 
     def _shape(self) -> list[int]:
         sizes = [self._run_steps, self._batch_size, self._open_runs, self._lanes]

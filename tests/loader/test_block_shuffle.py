@@ -1,5 +1,6 @@
 """BlockShuffle: random, exactly once, alike on every machine, and each run decoded once."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,51 @@ def test_a_position_is_resumed(plain: Window) -> None:
         BlockShuffle(plain, 32).load_state_dict(state)
 
 
+def test_an_iteration_left_early_takes_nothing_from_the_next(plain: Window) -> None:
+    """A DataLoader's workers ask for batches ahead that nobody then sees."""
+    whole = BlockShuffle(plain, 16)
+    first, second, third = list(whole), list(whole), list(whole)
+    left = BlockShuffle(plain, 16)
+    assert list(itertools.islice(left, 7)) == first[:7]
+    assert list(left) == second
+    assert list(left) == third
+    left.set_epoch(0)
+    assert next(iter(left)) == first[0]
+    left.set_epoch(0)  # begun anew, since no position was loaded
+    assert list(left) == first
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, with torch 2.13
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_resumes_an_epoch(plain: Window, workers: int) -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="needs torchdata")
+
+    def loader(batch_sampler: BlockShuffle) -> Any:
+        return torchdata.StatefulDataLoader(
+            plain,
+            batch_sampler=batch_sampler,
+            num_workers=workers,
+            multiprocessing_context="forkserver" if workers else None,
+            collate_fn=_numbers,
+        )
+
+    def order() -> BlockShuffle:
+        return BlockShuffle(plain, 64, lanes=max(workers, 1))
+
+    whole = order()
+    first, second = list(whole), list(whole)
+    interrupted = loader(order())
+    begun = list(itertools.islice(interrupted, 4))
+    resumed = loader(order())
+    resumed.load_state_dict(interrupted.state_dict())
+    assert begun + list(resumed) == first
+    assert list(resumed) == second
+
+
+def _numbers(batch: list[Any]) -> list[int]:
+    return [int(sample["index"]) for sample in batch]
+
+
 def test_batches_draw_from_many_runs(plain: Window) -> None:
     """Exp of the entropy of episodes in a batch, against that of a uniform order."""
 
@@ -109,9 +155,6 @@ def test_batches_draw_from_many_runs(plain: Window) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.filterwarnings(
-    "ignore:lance is not fork-safe:UserWarning", "ignore:.*use of fork:DeprecationWarning"
-)
 def test_samples_are_those_of_a_plain_window(filmed: Lake, workers: int) -> None:
     window, truth = open_window(filmed), open_window(filmed, run_steps=None)
     sampler = BlockShuffle(window, 8, lanes=max(workers, 1), open_runs=6)
@@ -120,7 +163,7 @@ def test_samples_are_those_of_a_plain_window(filmed: Lake, workers: int) -> None
         window,
         batch_sampler=sampler,
         num_workers=workers,
-        multiprocessing_context="fork" if workers else None,
+        multiprocessing_context="forkserver" if workers else None,
         collate_fn=_as_list,
     )
     for numbers, batch in zip(order, loader, strict=True):
