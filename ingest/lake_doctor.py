@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from ingest.source import Finding
 from lake.episode import CameraVideo, Episode, Provenance
 from lake.episode_row import facts_checksum
-from lake.errors import LakeError
+from lake.errors import CorruptDataError, LakeError
 from lake.ledger import ledger_rows, orphans
 from lake.read import Signals, read_signals
 from lake.read_video import ByteRange, read_ranges, read_video_indexes
@@ -127,7 +127,7 @@ def _check_content(lake: Lake, ids: Sequence[str], addresses: Sequence[int]) -> 
 
 
 def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
-    """Packets, frame maps and content hash of one episode; checksum errors are raised."""
+    """Packets, frame maps, facts and content hash of one episode."""
     videos = read_video_indexes(lake, [signals.address])[0]
     ranges = [
         ByteRange(signals.address, videos.base_offsets[name], index.num_bytes)
@@ -135,7 +135,17 @@ def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
     ]
     cameras: dict[str, CameraVideo] = {}
     for (name, index), data in zip(videos.cameras.items(), read_ranges(lake, ranges), strict=True):
-        verify_packets(index, 0, data)
+        try:
+            verify_packets(index, 0, data)
+        except CorruptDataError as error:
+            yield _finding(
+                "corrupt-data",
+                str(error),
+                table="trajectories",
+                episode=signals.episode_id,
+                stream=name,
+            )
+            continue
         if len(index.step_to_frame) != signals.num_steps:
             yield _finding(
                 "frame-map",
@@ -155,6 +165,8 @@ def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
             table="trajectories",
             episode=signals.episode_id,
         )
+    if len(cameras) < len(videos.cameras):
+        return  # what is damaged has been named
     episode = Episode(
         episode_id=signals.episode_id,
         ingest_key="",

@@ -7,6 +7,7 @@ from ingest.lake_doctor import check_lake
 from lake import EpisodeWriter, Lake, QuarantineEntry, create_lake, open_lake
 from tests.episodes import make_episode
 from tests.ingest.lerobot_data import reasons
+from tests.loader.damage import damaged_copy, packet
 
 
 @pytest.fixture
@@ -78,6 +79,24 @@ def test_flipped_bytes_are_found_and_the_others_still_verified(lake: Lake) -> No
     assert [f.reason for f in findings] == ["corrupt-data"]
     assert findings[0].episode == make_episode(3).episode_id
     assert "checksum" in findings[0].detail
+    assert findings[0].stream == "top"
+
+
+def test_each_damaged_camera_is_named(tmp_path: Path) -> None:
+    sound = create_lake(tmp_path / "sound.lake")
+    episode = make_episode(0, camera_names=("left", "right", "top"))
+    with EpisodeWriter(sound) as writer:
+        writer.add(episode)
+    packets = [
+        packet(episode.cameras[name].index, episode.cameras[name].payload, 3)
+        for name in ("left", "top")
+    ]
+    found = check_lake(damaged_copy(sound, tmp_path / "damaged.lake", packets))
+    assert [(f.reason, f.stream) for f in found] == [
+        ("corrupt-data", "left"),
+        ("corrupt-data", "top"),
+    ]
+    assert all("video packet 3 of 12 does not match" in f.detail for f in found)
 
 
 @pytest.mark.parametrize("table", ["episodes", "stats", "specs", "quarantine"])
