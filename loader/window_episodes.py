@@ -13,6 +13,7 @@ from lake.errors import CorruptDataError
 from lake.read import Signals, parse_signals, signal_columns
 from lake.read_video import INDEX_COLUMNS, EpisodeVideos, parse_video_indexes
 from lake.spec import FeatureSpec
+from loader.bad_rows import UNUSABLE, read_row_again
 from loader.episodes import EPISODE_BYTES, PACKET_BYTES, CameraStream
 from loader.errors import LoaderError
 from loader.metrics import LoaderMetrics
@@ -99,15 +100,35 @@ class WindowEpisodes:
         columns = signal_columns(lake, self._features)
         columns = [*columns, *(INDEX_COLUMNS if self._video else ()), _CONTENT]
         self._metrics.add(requests=1)
-        table = self._tiers.rows(addresses, list(dict.fromkeys(columns)))
+        wanted = list(dict.fromkeys(columns))
+        table = self._tiers.rows(addresses, wanted)
         try:
             read = self._parsed(table, rows, addresses, columns)
-        except CorruptDataError:  # on the way, or in a cache: what the lake holds decides
-            table = self._tiers.rows(addresses, list(dict.fromkeys(columns)), past_caches=True)
-            read = self._parsed(table, rows, addresses, columns)
+        except UNUSABLE:  # on the way, or in a cache: what the lake holds decides, row by row
+            read = [
+                self._read_again(row, address, columns, wanted)
+                for row, address in zip(rows, addresses, strict=True)
+            ]
         for row, episode in zip(rows, read, strict=True):
             self._held[row] = episode
             self._bytes += episode.nbytes
+
+    def _read_again(
+        self, row: int, address: int, columns: Sequence[str], wanted: Sequence[str]
+    ) -> WindowEpisode:
+        name = f"episode {self._index.episode_id(row)}"
+
+        def parse(table: pa.Table) -> WindowEpisode:
+            return self._parsed(table, [row], [address], columns)[0]
+
+        again = read_row_again(self._tiers, address, wanted, parse, name)
+        if again.content is None:
+            reason = "" if again.damage is None else f": {again.damage.reason}"
+            raise CorruptDataError(
+                f"{name} is damaged in the lake{reason}; restore its files from a copy, or choose"
+                " other episodes (`headrace doctor` lists what is damaged)"
+            )
+        return again.content
 
     def _parsed(
         self, table: pa.Table, rows: Sequence[int], addresses: Sequence[int], columns: Sequence[str]

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loader import LoaderError
 from loader.storage.tiers import Tiers
 from loader.window import Window
 from tests.episodes import make_episode, make_filmed_episode
+from tests.loader.damage import damaged_copy
 from tests.loader.window_truth import episodes_by_id, expected, places, require_same
 
 
@@ -155,24 +157,34 @@ def _counter_like(episode: Any) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("method", ["ranges", "rows"])
+def _with_another(table: pa.Table, name: str, change: Callable[[Any], Any]) -> pa.Table:
+    at = table.column_names.index(name)
+    values = [change(value) for value in table[name].to_pylist()]
+    return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
+
+
+_ON_THE_WAY: dict[str, Callable[[Any], Any]] = {
+    "ranges": lambda found: [bytes([part[0] ^ 1, *part[1:]]) for part in found],
+    "a checksum": lambda rows: _with_another(rows, "timestamps_checksum", lambda n: n ^ 1),
+    "a length": lambda rows: _with_another(rows, "timestamps_ns", lambda times: times[:-1]),
+    "an index": lambda rows: _with_another(rows, "video_indexes", lambda each: [b"\0"] * len(each)),
+    "what it is": lambda rows: _with_another(rows, "content_sha256", lambda key: key[::-1]),
+}
+
+
+@pytest.mark.parametrize("damage", _ON_THE_WAY)
 def test_what_was_damaged_on_the_way_is_read_again(
-    scene: Lake, monkeypatch: pytest.MonkeyPatch, method: str
+    scene: Lake, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     truth, window = open_window(scene, missing="pad"), open_window(scene, missing="pad")
     asked: list[bool] = []
+    method = "ranges" if damage == "ranges" else "rows"
     real = getattr(Tiers, method)
 
     def damaging(self: Tiers, *args: Any, past_caches: bool = False) -> Any:
         asked.append(past_caches)
         found = real(self, *args, past_caches=past_caches)
-        if past_caches:
-            return found
-        if method == "ranges":
-            return [bytes([part[0] ^ 1, *part[1:]]) for part in found]
-        column = pa.array([n + 1 for n in found["timestamps_checksum"].to_pylist()], pa.uint64())
-        at = found.column_names.index("timestamps_checksum")
-        return found.set_column(at, "timestamps_checksum", column)
+        return found if past_caches else _ON_THE_WAY[damage](found)
 
     monkeypatch.setattr(Tiers, method, damaging)
     samples = window.__getitems__([3, 40, 60])
@@ -183,17 +195,30 @@ def test_what_was_damaged_on_the_way_is_read_again(
         require_same(sample, other)
 
 
-def test_no_thread_outlives_a_window(scene: Lake) -> None:
-    def watchdogs() -> int:
-        gc.collect()
-        return sum(thread.name == "watchdog" for thread in threading.enumerate())
+def test_what_is_damaged_in_the_lake_is_named(scene: Lake, tmp_path: Path) -> None:
+    (damaged, *_) = episodes_by_id(scene)
+    needle = damaged.features["state"].ravel()[4:12].tobytes()
+    window = open_window(damaged_copy(scene, tmp_path / "x.lake", [needle]), missing="pad")
+    with pytest.raises(
+        CorruptDataError, match=r"000000\S* is damaged in the lake: .*state.*doctor"
+    ):
+        window[0]
+    assert torch.is_tensor(window[12]["state"])
 
-    before = watchdogs()
+
+def test_no_thread_outlives_a_window(scene: Lake) -> None:
+    gc.collect()
+    others = set(threading.enumerate())  # those of windows before this one may be about to end
+
+    def started() -> list[threading.Thread]:
+        gc.collect()
+        return [thread for thread in threading.enumerate() if thread not in others]
+
     window = open_window(scene, missing="pad")
     first = window[0]
-    assert watchdogs() == before + 1
+    assert [thread.name for thread in started()] == ["watchdog"]
     window.close()
-    assert watchdogs() == before
+    assert started() == []
     require_same(window[0], first)
     del window
-    assert watchdogs() == before
+    assert started() == []
