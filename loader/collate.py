@@ -188,12 +188,12 @@ def collate_packed(
 
 
 def _real_steps(sample: Sample, key: str, *, chunk: bool) -> torch.Tensor:
-    """[n, D]: the steps of a key that are no padding."""
+    """[n, D]: the steps of a key that are no padding, their elements flattened."""
     value, pad = sample.get(key), sample.get(key + PAD_SUFFIX)
-    if value is None or (chunk and (pad is None or value.ndim < 2)):
+    if value is None or (chunk and (pad is None or value.shape[:1] != pad.shape)):
         need = f"deltas for {key}" if chunk else f"{key} in every episode"
         raise BatchError(f"packing needs {need}; samples have {', '.join(sample)}")
-    rows: torch.Tensor = value.reshape(-1, value.shape[-1])
+    rows: torch.Tensor = value.reshape(1 if pad is None else len(pad), -1)
     return rows if pad is None else rows[~pad]
 
 

@@ -208,3 +208,29 @@ def test_packing_says_what_it_lacks(mixed: Lake) -> None:
         collate_packed([window[0]], cameras=("top",))
     with pytest.raises(BatchError, match="action has 5 elements, 4 are too few"):
         collate_packed([window[7]], cameras=("top",), state="state", action_size=4)
+
+
+def test_states_and_actions_of_any_shape_are_flattened() -> None:
+    """Single numbers (a gripper) and matrices (a pose), alone and with deltas."""
+    grip = torch.arange(3.0)
+    pad = torch.tensor([False, False, True])
+    pose = torch.arange(12.0).reshape(2, 3, 2)
+    sample = {
+        "grip": torch.tensor(5.0),
+        "grips": grip,
+        "grips_is_pad": pad,
+        "pose": pose[0],
+        "poses": pose,
+        "poses_is_pad": torch.tensor([True, False]),
+        "task": "",
+    }
+    for state, action, states, actions in (
+        ("grip", "grips", [[5.0]], [[0.0], [1.0]]),
+        ("pose", "poses", [list(range(6))], [list(range(6, 12))]),
+        ("poses", "grips", [list(range(6, 12))], [[0.0], [1.0]]),
+    ):
+        packed = collate_packed([sample], cameras=(), state=state, action=action)
+        assert packed.state.tolist() == states
+        assert packed.actions.tolist() == actions
+    with pytest.raises(BatchError, match="needs deltas for grip"):
+        collate_packed([sample], cameras=(), state="pose", action="grip")
