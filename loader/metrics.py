@@ -116,12 +116,12 @@ class LoaderMetrics:
         try:
             yield
         finally:
-            self._waiting_from = None
-            self._waited(begin, time.perf_counter(), place)
+            with self._lock:  # another thread may draw the figures meanwhile
+                self._waiting_from = None
+                self._waited(begin, time.perf_counter(), place)
 
     def _waited(self, begin: float, end: float, place: Place) -> None:
-        with self._lock:
-            busy, self._busy = self._busy, _no_busy()
+        busy, self._busy = self._busy, _no_busy()
         self.wait_s += end - begin
         self.elapsed_s = end - (self._began or 0.0)
         self._step_wait_s += end - begin
@@ -172,10 +172,10 @@ class LoaderMetrics:
 
     def snapshot(self) -> MetricsSnapshot:
         """The figures of now, which no longer change; a wait that is not over counts so far."""
-        now, began, waiting_from = time.perf_counter(), self._began, self._waiting_from
-        pending_s = 0.0 if waiting_from is None else now - waiting_from
-        elapsed_s = self.elapsed_s if began is None or waiting_from is None else now - began
         with self._lock:
+            now, began, waiting_from = time.perf_counter(), self._began, self._waiting_from
+            pending_s = 0.0 if waiting_from is None else now - waiting_from
+            elapsed_s = self.elapsed_s if began is None or waiting_from is None else now - began
             return MetricsSnapshot(
                 packs=self.packs,
                 spans=self.spans,
@@ -192,5 +192,5 @@ class LoaderMetrics:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures as plain JSON."""
+        """See `MetricsSnapshot.to_dict`."""
         return self.snapshot().to_dict()

@@ -83,7 +83,15 @@ class MetricsSnapshot:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures as plain JSON."""
+        """All figures as plain JSON: those above by their names, and what follows from them.
+
+        Returns:
+            `packs`, `spans`, `steps`, `counts`, `wait_s`, `elapsed_s`, `worker_cpu_s`,
+            `ahead_bytes`, `num_stalls`, `stalls` as above; `stage_s`: seconds in each stage;
+            `stage_calls`: of each stage `count`, `p50_s`, `p99_s`; `step_waits`: the same of the
+            waits of training steps; `cache_hit_share`: None without a cache; `bytes_read_per_s`;
+            `data_wait_share`.
+        """
         return {
             "packs": self.packs,
             "spans": self.spans,

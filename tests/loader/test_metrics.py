@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ import pytest
 from lake import Lake
 from loader import PackLoader
 from loader.cursor import Place
+from loader.histogram import Histogram
 from loader.metrics import STAGES, STALL_S, LoaderMetrics
+from loader.metrics_snapshot import MetricsSnapshot
 from loader.pack_loader import Process
 from tests.loader.scenes import scene_plan
 
@@ -184,6 +187,25 @@ def test_a_dict_is_json(clock: Clock) -> None:
     assert figures["stalls"] == [{"step": 7, "wait_s": 2.0, "stage": "start"}]
     assert figures["step_waits"]["p99_s"] == pytest.approx(2.0, rel=0.046)
     assert figures["cache_hit_share"] is None
+    documented = re.findall(r"`(\w+)`", MetricsSnapshot.to_dict.__doc__ or "")
+    assert set(figures) == set(documented) - {"count", "p50_s", "p99_s"}
+
+
+def test_a_figure_drawn_while_a_wait_ends_counts_it_once(clock: Clock) -> None:
+    """Another thread asks for figures at the very moment at which a wait is booked."""
+    metrics = LoaderMetrics()
+    drawn: list[MetricsSnapshot] = []
+    asker = threading.Thread(target=lambda: drawn.append(metrics.snapshot()))
+
+    class Booking(Histogram):
+        def add(self, seconds: float) -> None:
+            asker.start()
+            super().add(seconds)
+
+    metrics.waits = Booking()
+    _wait(metrics, clock, _place(0), 3.0)
+    asker.join()
+    assert (drawn[0].wait_s, drawn[0].waits.count) == (3.0, 1)
 
 
 def test_another_process_begins_at_zero() -> None:
