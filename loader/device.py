@@ -40,13 +40,22 @@ def on_device(
         raise LoaderError(f"on_device(ahead={ahead}): at least 0")
     if loader.framework != "torch":
         raise LoaderError("on_device needs PackLoader(..., framework='torch')")
-    target = torch.device(device)
+    try:
+        target = torch.device(device)
+    except RuntimeError as error:
+        raise LoaderError(
+            f"on_device(device={device!r}): no device of torch; use 'cuda' or 'cpu'"
+        ) from error
     if target.type != "cuda":
         return loader.hand_out(partial(copied_ahead, copier=PlainCopier(target), ahead=ahead))
     if not torch.cuda.is_available():
         raise LoaderError(
             f"on_device(device={str(device)!r}): torch {torch.__version__} sees no CUDA device;"
             " use device='cpu', or install a torch with CUDA"
+        )
+    if (target.index or 0) >= (count := torch.cuda.device_count()):
+        raise LoaderError(
+            f"on_device(device={str(device)!r}): torch sees {count} CUDA devices, 0 to {count - 1}"
         )
     copier = CudaCopier(target, staging=ahead + 1)
     return loader.hand_out(partial(copied_ahead, copier=copier, ahead=ahead))

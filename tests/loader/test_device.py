@@ -1,6 +1,7 @@
 """Batches copied ahead: the same batches, the same position, nothing overwritten too early."""
 
 import contextlib
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -123,6 +124,27 @@ def test_unusable_requests(scene: Lake, plan: Plan, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LoaderError, match="sees no CUDA device; use device='cpu'"):
         on_device(_loader(scene, plan), "cuda")
+    with pytest.raises(LoaderError, match=r"device='gpu'.*no device of torch"):
+        on_device(_loader(scene, plan), "gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(LoaderError, match=r"device='cuda:2'.*2 CUDA devices, 0 to 1"):
+        on_device(_loader(scene, plan), torch.device("cuda:2"))
+
+
+def test_a_second_iteration_or_another_position_ends_the_first(
+    scene: Lake, plan: Plan, expected: list[tuple[str, int]]
+) -> None:
+    with _loader(scene, plan) as loader:
+        first = on_device(loader, "cpu", ahead=3)
+        next(first)
+        second = on_device(loader, "cpu", ahead=3)
+        assert next(first, None) is None
+        begun = _moments(loader, itertools.islice(second, 4))
+        assert begun == expected[:4]
+        loader.load_state_dict(loader.state_dict())  # within the second step
+        assert next(second, None) is None
+        assert _moments(loader, on_device(loader, "cpu", ahead=3)) == expected[3:]
 
 
 class FakeCuda:
