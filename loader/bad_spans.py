@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Final, Self
 
 import pyarrow.compute as pc
@@ -126,16 +127,16 @@ class BadSpans:
         """Spans that the whole plan has for this rank, counted once it matters."""
         if self._total is None:
             slots, ours = self._cursor.slots_per_step, self._cursor
-            rows = [
+            rows = (
                 step * slots + slot
                 for step in range(ours.num_steps)
                 for slot in range(ours.rank, slots, ours.world_size)
-            ]
-            parts = [rows[at : at + _ROWS_AT_ONCE] for at in range(0, len(rows), _ROWS_AT_ONCE)]
-            self._total = sum(
-                int(pc.sum(pc.list_value_length(table["span_id"])).as_py() or 0)
-                for table in map(self._plan.take_packs, parts)
             )
+            total = 0
+            while part := list(islice(rows, _ROWS_AT_ONCE)):
+                lengths = pc.list_value_length(self._plan.take_packs(part)["span_id"])
+                total += int(pc.sum(lengths).as_py() or 0)
+            self._total = total
         return self._total
 
     def _too_many(self, span: BadSpan, count: int, allowed: int) -> str:
