@@ -16,13 +16,18 @@ from typer.testing import CliRunner
 from packing.plan_store import save_plan
 from tools.bench import loader as bench
 from tools.bench import loader_headspace, loader_s3
-from tools.bench.framework import BenchResult, take_turns
+from tools.bench.framework import BenchResult, Timing, take_turns
 from tools.bench.loader_data import AV1, H264, H264_GOP30, Coding, Recorded, planned_order, record
 from tools.bench.loader_headspace import Headspace, drop_from_page_cache, measure_headspace
 from tools.bench.loader_picture import draw_contenders
 from tools.bench.loader_s3 import LOCAL, NO_SERVER, RECEIVED, REQUESTS, at, s3_ratios, s3_rows
 from tools.bench.loader_size import LoaderBench
-from tools.bench.loader_trajectories import trajectory_contenders
+from tools.bench.loader_trajectories import (
+    PYAV_DECODE,
+    PYAV_RGB,
+    trajectory_contenders,
+    trajectory_ratios,
+)
 from tools.bench.loader_wait import simulate_training
 from tools.bench.loader_window_face import FACE, face_contenders
 from tools.bench.loader_windows import RGB, TWO_PROCESSES, YUV, plan_quality, window_contenders
@@ -126,6 +131,21 @@ def test_trajectories_and_plain_loops_show_the_same_frames(recorded: Recorded) -
         trajectory_contenders(recorded, plan, steps + 1, others=False)["trajectories, RGB"]()
 
 
+def test_ratios_are_taken_within_a_round() -> None:
+    def timings(*seconds: float) -> list[Timing]:
+        return [Timing(wall_s=9.0, cpu_s=cpu_s) for cpu_s in seconds]
+
+    slow_second_round = {
+        PYAV_RGB: timings(3.0, 6.0, 3.3), PYAV_DECODE: timings(1.0, 2.0, 1.0),
+        "trajectories, RGB": timings(2.0, 4.0, 2.0), "trajectories, YUV": timings(1.25, 2.5, 1.0),
+    }  # fmt: skip
+    assert trajectory_ratios(slow_second_round) == {
+        "steps_over_pyav_arrays": 1.5,
+        "steps_over_pyav_decode": 0.8,
+        "steps_over_pyav_decode_rgb": 0.5,
+    }
+
+
 def test_bench_fills_the_ratios_that_aims_name(tmp_path: Path) -> None:
     result = bench.measure_loader(TINY)
     assert set(result.ratios) >= NAMED
@@ -217,7 +237,7 @@ def test_speed_from_s3_is_told_against_local_disk() -> None:
     assert (local["requests per sample"], local["bytes read over needed"]) == ("-", "-")
     assert remote["requests per sample"] == 0.3
     assert remote["kB per sample"] == pytest.approx(0.013)
-    uncounted = {**reads, at(20): [stretch(100, 1.0, **{REQUESTS: 1, RECEIVED: 1300})]}
+    uncounted = {**reads, at(20): [stretch(100, 1.0, **{REQUESTS: 1, RECEIVED: 1300})] * 3}
     assert s3_ratios(uncounted) == {"s3_over_local_20ms": 1.0}, "nothing is made up"
 
 

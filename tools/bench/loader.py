@@ -60,14 +60,14 @@ def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> Benc
         h264 = recordings[0]
         save_plan(h264.lake, h264.windows)
         rows, window_ratios = _windows(recordings, bench, interpreters, folder / "peers")
-        trajectories, trajectory_cpu = _trajectories(h264, bench)
+        trajectories, over_loops = _trajectories(h264, bench)
         from_s3 = _from_s3(h264, bench, folder / "s3")
         starts = _starts(h264, bench)
         wait = _training(h264, bench)
     imports = import_seconds(bench.starts)
     quality = h264.windows.header.quality
     ratios = {
-        **trajectory_ratios(trajectory_cpu),
+        **over_loops,
         **window_ratios,
         **s3_ratios(from_s3),
         "data_wait_share_50ms": wait.share,
@@ -146,7 +146,7 @@ def _windows(
 def _trajectories(
     recorded: Recorded, bench: LoaderBench
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The table's lines, and CPU ms per step of each contender."""
+    """The table's lines and the ratios."""
     episode_ids = recorded.windows.episodes["episode_id"].to_pylist()
     first = sorted(episode_ids)[: bench.trajectory_episodes]
     plan = plan_trajectories(recorded.lake, first)
@@ -156,8 +156,7 @@ def _trajectories(
         repetitions=bench.trajectory_repetitions,
         warm_up=bench.warm_up,
     )
-    cpu_ms = {name: median([t.cpu_s / steps * 1e3 for t in runs]) for name, runs in timings.items()}
-    return trajectory_rows(timings, steps, plan.header), cpu_ms
+    return trajectory_rows(timings, steps, plan.header), trajectory_ratios(timings)
 
 
 def _from_s3(recorded: Recorded, bench: LoaderBench, folder: Path) -> dict[str, list[Stretch]]:

@@ -39,7 +39,7 @@ def draw_contenders(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.barh(names, middle, xerr=errors, color=colours)
         axes.bar_label(axes.containers[-1], labels=[f"{m:.2f}" for m in middle], padding=3)
         axes.set_title(video, loc="left", fontsize=10)
-    panels[-1].set_xlabel("CPU ms per sample (2 pictures, 50 actions), median and extremes")
+    panels[-1].set_xlabel("CPU ms per sample: 2 pictures, 50 actions")
     write_figure(figure, path)
 
 

@@ -103,14 +103,18 @@ def upload(lake: Path, name: str, server: S3Server) -> None:
 
 
 def s3_ratios(reads: Mapping[str, Sequence[Stretch]]) -> dict[str, float]:
-    """Speed over local disk at each latency, and bytes received over bytes needed."""
+    """Speed over local disk at each latency within a round, and bytes received over needed."""
     if not reads:
         return {}
-    speed = {
-        name: statistics.median([s.samples_per_s for s in runs]) for name, runs in reads.items()
-    }
     ratios = {
-        f"s3_over_local_{ms}ms": speed[at(ms)] / speed[LOCAL] for ms in DELAYS_MS if at(ms) in speed
+        f"s3_over_local_{ms}ms": statistics.median(
+            [
+                far.samples_per_s / near.samples_per_s
+                for far, near in zip(reads[at(ms)], reads[LOCAL], strict=True)
+            ]
+        )
+        for ms in DELAYS_MS
+        if at(ms) in reads
     }
     # Reading goes on in steps of several batches: over all runs their edges cancel out.
     over = _over_needed([s for name, runs in reads.items() if name != LOCAL for s in runs])

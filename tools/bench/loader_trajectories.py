@@ -11,6 +11,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 import av
@@ -64,8 +65,8 @@ def trajectory_contenders(
     }
 
 
-def trajectory_ratios(cpu_ms: Mapping[str, float]) -> dict[str, float]:
-    """Speed over PyAV's loops, from CPU per step of every contender."""
+def trajectory_ratios(timings: Mapping[str, Sequence[Timing]]) -> dict[str, float]:
+    """Speed over PyAV's loops: the median over rounds, of CPU within a round."""
     # Decode alone converts nothing, so what is compared with it does not either.
     ratios = {
         "steps_over_pyav_arrays": (PYAV_RGB, RGB),
@@ -75,9 +76,14 @@ def trajectory_ratios(cpu_ms: Mapping[str, float]) -> dict[str, float]:
         "steps_over_pyav_decode_rgb": (PYAV_DECODE, RGB),
     }
     return {
-        name: cpu_ms[limit] / cpu_ms[ours]
+        name: median(
+            [
+                loop.cpu_s / streamed.cpu_s
+                for loop, streamed in zip(timings[limit], timings[ours], strict=True)
+            ]
+        )
         for name, (limit, ours) in ratios.items()
-        if limit in cpu_ms
+        if limit in timings
     }
 
 
