@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from catalog.selection import Selection
 from lake.store import Lake, open_lake
 from loader.errors import LoaderError
@@ -90,8 +92,10 @@ class WindowSamples:
             raise LoaderError(
                 f"cache_bytes={cache_bytes}, frame_cache_bytes={frame_cache_bytes}: negative"
             )
-        if run_steps is not None and run_steps < 1:
+        if run_steps is not None and not _is_count(run_steps):
             raise LoaderError(f"run_steps={run_steps}: at least 1 step, or None")
+        if isinstance(keys, str):
+            raise LoaderError(f"keys={keys!r}: a list of keys")
         opened = lake if isinstance(lake, Lake) else open_lake(lake)
         self.index = WindowIndex.of(opened, episodes)
         self._place = _Place(opened.uri, dict(opened.storage_options), self.index.versions)
@@ -100,7 +104,7 @@ class WindowSamples:
         self.spec = WindowSpec(
             keys=chosen,
             deltas=resolve_deltas(self.index, chosen, Deltas(delta_timestamps, delta_steps)),
-            image_size=image_size,
+            image_size=None if image_size is None else (int(image_size[0]), int(image_size[1])),
             missing=missing,
         )
         if missing == "error":
@@ -189,11 +193,13 @@ def require_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _is_size(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and len(value) == 2
-        and all(isinstance(pixels, int) and pixels >= 1 for pixels in value)
-    )
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_count(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return int(value) >= 1
 
 
 def _nothing() -> None:

@@ -6,7 +6,7 @@ is the lake's unit of time; `i / fps` always is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from loader.window_keys import COUNTERS, SpecKeys
 Steps: TypeAlias = NDArray[np.int64]
 
 _NS: Final = 1_000_000_000
+_FAR: Final = 1 << 60  # steps, beyond which int64 could overflow
 _ULPS: Final = 4 * float(np.finfo(np.float64).eps)
 
 
@@ -34,16 +35,16 @@ def whole_steps(key: str, deltas_s: Iterable[float], fps: float) -> Steps:
     """
     steps = []
     for delta_s in deltas_s:
-        exact = float(delta_s) * fps
-        if not np.isfinite(exact):
+        exact = _number(delta_s) * fps
+        if not abs(exact) < _FAR:
             raise LoaderError(f"delta_timestamps of {key}: {delta_s} is not a time in seconds")
         nearest = round(exact)
         off_s = abs(float(delta_s) - nearest / fps)
         if off_s * _NS > 1 + _ULPS * abs(float(delta_s)) * _NS:
             raise LoaderError(
-                f"delta_timestamps of {key}: {delta_s} s is {exact:.6g} steps at {fps:.9g} steps/s,"
-                f" not a whole number; the nearest is {nearest} steps = {nearest / fps!r} s (write"
-                f" {nearest} / fps, or use delta_steps)"
+                f"delta_timestamps of {key}: {delta_s} s is {exact:.12g} steps at"
+                f" {fps:.9g} steps/s, not a whole number; the nearest is {nearest} steps ="
+                f" {nearest / fps!r} s (write {nearest} / fps, or use delta_steps)"
             )
         steps.append(nearest)
     return np.array(steps, np.int64)
@@ -57,7 +58,8 @@ class Deltas:
         in_steps: key -> whole steps.
 
     Raises:
-        LoaderError: a key is given both ways, has no delta, or a step is not a whole number.
+        LoaderError: a key is given both ways, has no list of deltas, or a step is not a whole
+            number.
     """
 
     def __init__(
@@ -65,8 +67,8 @@ class Deltas:
         in_seconds: Mapping[str, Sequence[float]] | None,
         in_steps: Mapping[str, Sequence[int]] | None,
     ) -> None:
-        self.in_seconds = {key: tuple(deltas) for key, deltas in (in_seconds or {}).items()}
-        self.in_steps = {key: tuple(deltas) for key, deltas in (in_steps or {}).items()}
+        self.in_seconds = _lists("delta_timestamps", in_seconds)
+        self.in_steps = _lists("delta_steps", in_steps)
         if twice := sorted(self.in_seconds.keys() & self.in_steps.keys()):
             raise LoaderError(
                 f"{', '.join(twice)}: give delta_timestamps (seconds) or delta_steps, not both"
@@ -75,7 +77,7 @@ class Deltas:
             if not deltas:
                 raise LoaderError(f"{key}: an empty list of deltas; leave the key out, or use [0]")
         for key, steps in self.in_steps.items():
-            if any(step != int(step) for step in steps):
+            if not all(_number(step).is_integer() and abs(step) < _FAR for step in steps):
                 raise LoaderError(f"delta_steps of {key}: {list(steps)} are not all whole numbers")
 
     @property
@@ -109,6 +111,21 @@ class Deltas:
                 except LoaderError as error:
                     raise LoaderError(f"{where}: {error}") from error
         return found
+
+
+def _lists(name: str, given: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
+    try:
+        return {key: tuple(deltas) for key, deltas in (given or {}).items()}
+    except (TypeError, AttributeError) as error:
+        raise LoaderError(f"{name}={given!r}: a list for each key, as {{'action': [0]}}") from error
+
+
+def _number(delta: object) -> float:
+    """A delta as a number; NaN where it is none."""
+    try:
+        return float(delta)  # type: ignore[arg-type]  # what it is not raises
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def resolve_deltas(

@@ -120,6 +120,10 @@ def test_pictures_are_scaled_and_transformed(filmed: Lake) -> None:
     assert torch.equal(changed["top"], 255 - plain["top"])
     assert torch.equal(changed["state"], plain["state"])
     assert window.meta.features["top"]["shape"] == (24, 32, 3)
+    size: Any = np.array([24, 32])
+    require_same(
+        open_window(filmed, image_size=tuple(size))[5], open_window(filmed, image_size=(24, 32))[5]
+    )
 
 
 def test_names_are_the_source_s_or_the_lake_s(filmed: Lake) -> None:
@@ -165,6 +169,18 @@ def test_arguments_that_do_not_fit_are_refused_at_once(filmed: Lake) -> None:
         ({"episodes": ["nobody"]}, "not in the lake, first nobody"),
         ({"episodes": []}, "no episode"),
         ({"keys": ["depth"]}, "no selected episode has depth; there are"),
+        ({"image_size": (True, 24)}, "image_size"),
+        ({"run_steps": 2.5}, "run_steps=2.5: at least 1 step"),
+        ({"keys": "action"}, "keys='action': a list of keys"),
+        ({"delta_steps": {"action": 5}}, "delta_steps={'action': 5}: a list for each key"),
+        ({"delta_steps": {"action": "ab"}}, "are not all whole numbers"),
+        ({"delta_steps": {"action": [0.5]}}, "are not all whole numbers"),
+        ({"delta_steps": {"action": [float("nan")]}}, "are not all whole numbers"),
+        ({"delta_steps": {"action": [1 << 70]}}, "are not all whole numbers"),
+        ({"delta_timestamps": {"action": [float("nan")]}}, "nan is not a time"),
+        ({"delta_timestamps": {"action": [1e300]}}, "1e[+]300 is not a time"),
+        ({"delta_timestamps": {"action": ["now"]}}, "now is not a time"),
+        ({"delta_timestamps": {"action": [np.float32(0.1) * 3]}}, r"is 3\.0000\d+ steps"),
         ({"delta_steps": {"actions": [0]}}, "deltas of actions: .* they have action"),
         ({"delta_timestamps": {"action": [0.05]}}, r"episode synthetic/.*action: 0.05 s is 0.5"),
     ]
