@@ -70,10 +70,10 @@ def _figures(
 
 
 def _stages(recent: MetricsSnapshot, overall: MetricsSnapshot) -> RenderableType:
-    table = Table(
-        "stage", "p50", "p99", "of the time", "p50 overall", "p99 overall", box=None,
-        header_style="bold", padding=(0, 3, 0, 0),
-    )  # fmt: skip
+    table = Table(box=None, header_style="bold", padding=(0, 3, 0, 0))
+    table.add_column("stage", no_wrap=True)
+    for name in ("p50", "p99", "of the time", "p50 overall", "p99 overall"):
+        table.add_column(name, overflow="fold")  # a number cut short would be another number
     for name, durations in overall.stages.items():
         if durations.count:
             now = recent.stages[name]

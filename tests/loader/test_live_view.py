@@ -11,8 +11,8 @@ from loader.metrics import LoaderMetrics
 from loader.metrics_snapshot import Stall
 
 
-def _drawn(view: LiveView) -> str:
-    console = Console(file=io.StringIO(), width=120, highlight=False)
+def _drawn(view: LiveView, *, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(view)
     written = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
     return str(written)
@@ -55,6 +55,15 @@ def test_steps_of_the_trainer_are_a_sparkline(monkeypatch: pytest.MonkeyPatch) -
         "▃█▃",
         "highest 250 ms",
     ]
+
+
+def test_no_number_is_cut_short_on_a_narrow_terminal() -> None:
+    metrics = LoaderMetrics(packs=12345, elapsed_s=1.0)
+    metrics.stages["assemble"].add(1.234e-5)
+    drawn = _drawn(LiveView(lambda: metrics), width=44)
+    assert "…" not in drawn[drawn.index("stage") :]
+    assert "assemble" in drawn
+    assert max(map(len, drawn.splitlines())) <= 44
 
 
 def test_a_sparkline_has_a_bar_per_value() -> None:

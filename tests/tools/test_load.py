@@ -107,3 +107,9 @@ def test_bad_requests_end_in_our_errors(lake: str, arguments: tuple[str, ...]) -
 def test_a_missing_lake(tmp_path: Path) -> None:
     result = CliRunner().invoke(build_app(), ["load", str(tmp_path / "no.lake"), "mix"])
     assert "no lake here" in str(result.exception)
+
+
+def test_room_for_no_cache_is_refused(lake: str) -> None:
+    result = CliRunner().invoke(build_app(), ["load", lake, "mix", "--cache-gb", "1"])
+    assert result.exit_code != 0
+    assert "--cache-dir" in str(result.exception)

@@ -53,8 +53,11 @@ def load(
         str | None, typer.Option(metavar="DIR", help="Cache of this node, on a local disk.")
     ] = None,
     cache_gb: Annotated[
-        float, typer.Option(metavar="GB", min=0.001, help="Room for --cache-dir, in 2^30 bytes.")
-    ] = 100.0,
+        float | None,
+        typer.Option(
+            metavar="GB", min=0.001, help="Room for --cache-dir, in 2^30 bytes. [default: 100]"
+        ),
+    ] = None,
     max_bad_share: Annotated[
         float,
         typer.Option(
@@ -86,6 +89,8 @@ def load(
     from loader.live_view import LiveView
     from loader.storage.settings import StorageSettings
 
+    if cache_gb is not None and cache_dir is None:
+        raise LoaderError("--cache-gb is the room for --cache-dir: say where it is")
     opened = open_lake(lake, storage_options=storage_options(store))
     with PackLoader(
         opened,
@@ -97,7 +102,9 @@ def load(
         framework="numpy",
         materialized=packs or materialized,
         max_bad_share=max_bad_share,
-        storage=StorageSettings(cache_dir=cache_dir, cache_bytes=int(cache_gb * (1 << 30))),
+        storage=StorageSettings(
+            cache_dir=cache_dir, cache_bytes=int((cache_gb or 100) * (1 << 30))
+        ),
     ) as loader:
         if first_step > loader.num_steps:
             raise LoaderError(
