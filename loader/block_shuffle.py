@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
@@ -118,14 +119,16 @@ class BlockShuffle(Sampler[list[int]]):
         if list(state["shape"]) != self._shape():
             raise LoaderStateError(
                 f"the saved order is that of {list(state['shape'])}, this one of {self._shape()}"
-                " (samples, run_steps, batch_size, open_runs, lanes, seed, world_size)"
+                " (samples, digest of the runs, run_steps, batch_size, open_runs, lanes, seed,"
+                " world_size)"
             )
         self._epoch, self._next_batch = int(state["epoch"]), int(state["next_batch"])
         self._loaded = True
 
     def _shape(self) -> list[int]:
+        runs = xxhash.xxh32_intdigest(np.stack([self._starts, self._lengths]).tobytes())
         sizes = [self._run_steps, self._batch_size, self._open_runs, self._lanes]
-        return [int(self._lengths.sum()), *sizes, self._seed, self._world_size]
+        return [int(self._lengths.sum()), runs, *sizes, self._seed, self._world_size]
 
     def _share(self) -> int:
         """Samples of a rank."""

@@ -84,8 +84,19 @@ def test_a_position_is_resumed(plain: Window) -> None:
     resumed.set_epoch(0)  # as trainers call it at the begin of each epoch
     assert begun + list(resumed) == first
     assert list(resumed) == second
-    with pytest.raises(LoaderStateError, match="samples, run_steps, batch_size"):
+    with pytest.raises(LoaderStateError, match=r"samples, digest of the runs, .*batch_size"):
         BlockShuffle(plain, 32).load_state_dict(state)
+
+
+def test_a_position_in_other_episodes_of_as_many_steps_is_refused(plain: Window) -> None:
+    lake, ids = plain._samples._place.uri, plain.meta.episodes["episode_id"]
+    two, others = (
+        Window(lake, names="canonical", run_steps=8, episodes=[ids[one], ids[other]])
+        for one, other in ((0, 3), (1, 2))
+    )
+    assert len(two) == len(others)
+    with pytest.raises(LoaderStateError):
+        BlockShuffle(others, 16).load_state_dict(BlockShuffle(two, 16).state_dict())
 
 
 def test_an_iteration_left_early_takes_nothing_from_the_next(plain: Window) -> None:
