@@ -72,7 +72,11 @@ def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> Benc
         **s3_ratios(from_s3),
         "data_wait_share_50ms": wait.share,
         "first_batch_s": median([s.total_s for s in starts["child"]]),
-        "first_batch_inline_s": median([s.total_s for s in starts["inline"]]),
+        **{
+            f"first_batch_{mode}_s": median([s.total_s for s in runs])
+            for mode, runs in starts.items()
+            if mode != "child"
+        },
         "import_loader_s": imports["import loader"],
         "import_pack_loader_s": imports["from loader import PackLoader"],
         **{f"q{k}": quality.shuffle[k] for k in (1, 16) if k in quality.shuffle},
@@ -168,10 +172,10 @@ def _from_s3(recorded: Recorded, bench: LoaderBench, folder: Path) -> dict[str, 
 
 def _starts(recorded: Recorded, bench: LoaderBench) -> dict[str, list[Start]]:
     plan_hash = recorded.windows.plan_hash
-
+    modes = ("inline", "child") if bench.everyone else ("child",)
     begin = partial(start, recorded.lake, plan_hash, batches=bench.packs)
     return take_turns(
-        {mode: partial(begin, process=mode) for mode in ("inline", "child")},
+        {mode: partial(begin, process=mode) for mode in modes},
         repetitions=bench.starts,
     )
 

@@ -16,7 +16,7 @@ class LoaderBench:
         episodes: coding -> episodes of its dataset, about 225 steps each.
         picture: (height, width) of the pictures.
         everyone: whether contenders that no aim names are measured too: windows as YUV, more plain
-            loops, `Window` with workers and of every coding.
+            loops, `Window` with workers and of every coding, starting in process.
         repetitions: timed rounds.
         most_skip: windows are timed after as many packs as a run lasts, or this many.
         stretches: of every stream of windows that are timed one after the other.
@@ -68,12 +68,12 @@ FULL: Final = LoaderBench(
 )
 # Stretches of one stream take the place of rounds: what comes before them would take too long.
 QUICK: Final = LoaderBench(
-    episodes={H264: 110, H264_GOP30: 130, AV1: 8},
+    episodes={H264: 110, H264_GOP30: 130, AV1: 6},
     everyone=False,
     repetitions=1,
-    most_skip=48,
+    most_skip=40,
     stretches=3,
-    packs=8,
+    packs=7,
     others_skip=2,
     others_packs=6,
     trajectory_episodes=6,
