@@ -60,12 +60,10 @@ class Lake:
         vended = self._options.get(CREDENTIALS_FROM)
         self._vended = None if vended is None else vended_options(vended)
         self.pinned = None if pinned is None else MappingProxyType(dict(pinned))
-        self._session = session or lance.Session(  # type: ignore[attr-defined] # its stub forgets to export it
-            index_cache_size_bytes=_INDEX_CACHE_BYTES,
-            metadata_cache_size_bytes=_METADATA_CACHE_BYTES,
-        )
+        self._session = session or _new_session()
         self._lock = threading.RLock()
         self._datasets: dict[str, lance.LanceDataset] = {}
+        self._seen: dict[str, int] = {}
         self._specs: dict[str, Spec] = {}
 
     def __repr__(self) -> str:
@@ -100,7 +98,7 @@ class Lake:
                 if table != "commits" and self.pinned is None:
                     # The ledger is seen first, so that the other tables hold all that it names.
                     self.dataset("commits")
-                version = None if self.pinned is None else self.pinned.get(table)
+                version = (self._seen if self.pinned is None else self.pinned).get(table)
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
                 scattered = table == "trajectories" and is_object_store(self.uri)
@@ -128,9 +126,18 @@ class Lake:
         if self._vended is None:
             return False
         self._vended.forget()
-        with self._lock:
-            self._datasets.clear()
+        self.reopen()
         return True
+
+    def reopen(self) -> None:
+        """Read all anew from now on, at the versions seen so far: nothing is taken from caches.
+
+        Lance keeps what a store has sent it of a table's metadata, damaged on its way or not.
+        """
+        with self._lock:
+            self._seen.update({name: table.version for name, table in self._datasets.items()})
+            self._datasets.clear()
+            self._session = _new_session()
 
     def latest(self, table: str) -> lance.LanceDataset:
         """A fresh handle on a table's newest version, whatever this handle sees; for writers."""
@@ -159,6 +166,7 @@ class Lake:
         if self.pinned is None:
             with self._lock:
                 self._datasets.clear()
+                self._seen.clear()
 
     def spec(self, spec_id: str) -> Spec:
         """The spec with this id.
@@ -320,6 +328,14 @@ def _layout(lake: Lake) -> str | None:
         ) from None
     metadata: dict[bytes, bytes] = ledger.schema.metadata or {}
     return metadata.get(LAYOUT_KEY, b"none").decode()
+
+
+def _new_session() -> "Session":
+    session: Session = lance.Session(  # type: ignore[attr-defined] # its stub forgets to export it
+        index_cache_size_bytes=_INDEX_CACHE_BYTES,
+        metadata_cache_size_bytes=_METADATA_CACHE_BYTES,
+    )
+    return session
 
 
 def _parse_spec(spec_id: str, text: str) -> Spec:

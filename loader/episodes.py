@@ -1,6 +1,6 @@
 """What a batch needs to know of an episode besides its pictures: signals, and where frames lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
@@ -108,6 +108,7 @@ class EpisodeReader:
         header = rows.plan.header
         self._state_size = max((spec.state_size for spec in header.specs), default=0)
         self._action_size = max((spec.action_size for spec in header.specs), default=0)
+        self._specs: set[str] = set()
         self._features = sorted({f for spec in header.specs for f in (*spec.state, *spec.action)})
 
     def read(self, episodes: Sequence[int]) -> dict[int, EpisodeData]:
@@ -123,7 +124,10 @@ class EpisodeReader:
         if not episodes:
             return {}
         addresses = [self._address(episode) for episode in episodes]
-        columns = signal_columns(self._lake, self._features)
+        self._require_specs({self._spec(episode).spec_id for episode in episodes})
+        columns = self._tiers.read(
+            "the table of episodes", partial(signal_columns, self._lake, self._features)
+        )
         wanted = list(dict.fromkeys([*columns, *INDEX_COLUMNS, _CONTENT]))
         try:
             table = self._tiers.rows(addresses, wanted)
@@ -131,8 +135,6 @@ class EpisodeReader:
             raise self._missing(episodes, error) from error
         found = {}
         for number, episode in enumerate(episodes):
-            # What is wrong with a spec is not the episode's fault, and is told here.
-            self._lake.spec(self._spec(episode).spec_id)
             parse = partial(self._parsed, episode, columns)
             try:
                 found[episode] = parse(table.slice(number, 1))
@@ -144,6 +146,12 @@ class EpisodeReader:
                     self._damaged(episode, again) if again.content is None else again.content
                 )
         return found
+
+    def _require_specs(self, spec_ids: Collection[str]) -> None:
+        """Read specs, which the lake keeps: what is wrong with one is not the episode's fault."""
+        for spec_id in sorted(set(spec_ids) - self._specs):
+            self._tiers.read(f"spec {spec_id}", partial(self._lake.spec, spec_id))
+            self._specs.add(spec_id)
 
     def _address(self, episode: int) -> int:
         return int(self._rows.address[episode])
@@ -165,9 +173,13 @@ class EpisodeReader:
                 self._tiers.rows([self._address(episode)], ["episode_id"])
             except EpisodeNotFoundError:
                 gone.append(self._rows.episode_id[episode].as_py())
-        return EpisodeNotFoundError(
-            f"plan {self._rows.plan.plan_hash[:16]}: episode {', '.join(gone)} is gone: {error}"
-        )
+        plan = f"plan {self._rows.plan.plan_hash[:16]}"
+        if not gone:  # a look at each by itself found them
+            return EpisodeNotFoundError(
+                f"{plan}: rows were missing, and now 0 of the {len(episodes)} episodes are gone;"
+                f" look at the store, then go on from the last saved position: {error}"
+            )
+        return EpisodeNotFoundError(f"{plan}: episode {', '.join(gone)} is gone: {error}")
 
     def _parsed(self, episode: int, columns: Sequence[str], row: pa.Table) -> EpisodeData:
         """What a row says.

@@ -85,7 +85,6 @@ class MaterializedSet:
         num_packs: rows of the plan: packs of the complete set.
         settings: how its pictures are kept.
         uri: where it lies.
-        dataset: its Lance dataset.
         packs: rows that are there.
     """
 
@@ -102,7 +101,7 @@ class MaterializedSet:
         self.num_packs = header.num_steps * header.slots_per_step
         self.settings = settings
         self.uri = set_uri(lake, header.plan_hash, settings.name)
-        self.dataset = dataset
+        self._dataset: lance.LanceDataset | None = dataset
         self.packs: int = dataset.count_rows()
         self._session = session
 
@@ -137,10 +136,27 @@ class MaterializedSet:
             _create(lake, uri, header, settings)
         return cls.open(lake, header, settings.name)
 
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """Its Lance dataset.
+
+        Raises:
+            LakeError: it cannot be opened.
+        """
+        dataset = self._dataset
+        if dataset is None:
+            dataset = self._dataset = _dataset(self.lake, self.uri, self._session)
+        return dataset
+
     def reload(self) -> None:
         """See what others have added."""
-        self.dataset = _dataset(self.lake, self.uri, self._session)
+        self._dataset = None
         self.packs = self.dataset.count_rows()
+
+    def reopen(self) -> None:
+        """Read all anew from now on: nothing is taken from what Lance keeps."""
+        self._session = _session()
+        self._dataset = None
 
     @property
     def complete(self) -> bool:

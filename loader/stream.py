@@ -89,7 +89,10 @@ def stream_batches(
             tiers = Tiers(lake.at(plan.header.versions), rows.content_key, storage, metrics)
             fetcher = Fetcher(tiers, rows, cursor, limits, metrics, partial(checked, tiers))
         else:
-            packs_set = MaterializedSet.open(asked, plan.header, materialized)
+            packs_set = origin.read(
+                lambda: "materialised packs",
+                partial(MaterializedSet.open, asked, plan.header, materialized),
+            )
             tiers = PackTiers(packs_set.require_complete(), storage, metrics)
             fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
         bad_bytes = BadBytes(plan.header.cameras)

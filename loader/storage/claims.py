@@ -7,7 +7,6 @@ and nobody looks again and again.
 """
 
 import contextlib
-import itertools
 import os
 import select
 import stat
@@ -32,12 +31,11 @@ class Claims:
         self._folder = folder
 
     @contextlib.contextmanager
-    def claim(self, names: Iterable[str], most: int | None = None) -> Iterator[set[str]]:
+    def claim(self, names: Iterable[str]) -> Iterator[set[str]]:
         """Claim what nobody else has; the names that are ours until the block ends.
 
         Args:
-            names: in the order in which to try.
-            most: how many to claim, None for all.
+            names: of files; no claim begins with `fifo-`.
 
         Raises:
             OSError: the folder cannot be written.
@@ -48,8 +46,7 @@ class Claims:
         try:
             fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                claimed = (name for name in names if self._claimed(fifo, name))
-                ours.update(itertools.islice(claimed, most))
+                ours.update(name for name in names if self._claimed(fifo, name))
                 yield ours
             finally:
                 for name in ours:
@@ -58,16 +55,14 @@ class Claims:
         finally:
             self._unlink(fifo.name)
 
-    def wait(self, names: Iterable[str], timeout_s: float, *, for_any: bool = False) -> None:
-        """Until nobody has a claim on these names, or `for_any` of them, or the time is over."""
+    def wait(self, names: Iterable[str], timeout_s: float) -> None:
+        """Until nobody has a claim on these names, or the time is over."""
         deadline = time.monotonic() + timeout_s
         waiting: dict[int, int] = {}  # inode of a FIFO -> our end
         poll = select.poll()
         try:
             for name in names:
                 fd = self._other_end(name)
-                if fd is None and for_any:
-                    return
                 if fd is None:
                     continue
                 inode = os.fstat(fd).st_ino
@@ -79,8 +74,6 @@ class Claims:
             open_ends = set(waiting.values())
             while open_ends and (left := deadline - time.monotonic()) > 0:
                 for fd, _ in poll.poll(left * 1000):
-                    if for_any:
-                        return
                     poll.unregister(fd)
                     open_ends.discard(fd)
         finally:

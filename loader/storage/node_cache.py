@@ -220,13 +220,15 @@ class NodeCache:
 
     @contextlib.contextmanager
     def _claimed(self, names: Sequence[str]) -> Iterator[set[str]]:
-        """The names that are ours to load; all of them where claims cannot be made."""
+        """The names that are ours to load; all of them where claims cannot be made.
+
+        Some file systems have no FIFOs or no hard links. They make a good cache all the same, only
+        that processes may download the same at the same time.
+        """
         with contextlib.ExitStack() as stack:
-            try:
+            ours = set(names)
+            with contextlib.suppress(OSError):
                 ours = stack.enter_context(self._flights.claim(names))
-            except OSError as error:
-                self._trouble(error)
-                ours = set(names)
             yield ours
 
     def _publish(

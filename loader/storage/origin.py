@@ -66,6 +66,7 @@ class Origin:
         lake: that is read.
         settings: see `StorageSettings`.
         metrics: where retries and slow reads are counted.
+        reopen: drops what is open of the lake, and what Lance keeps of it.
         clock: monotonic seconds.
         sleep: waits; where not given, until `close` at the longest.
     """
@@ -76,10 +77,12 @@ class Origin:
         settings: StorageSettings,
         metrics: LoaderMetrics,
         *,
+        reopen: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self._lake = lake
+        self._reopen = reopen or lake.reopen
         self._uri = lake.uri
         self._settings = settings
         self._metrics = metrics
@@ -88,7 +91,7 @@ class Origin:
         self._sleep = sleep or self._closing.wait
         self._budget: RequestBudget | None = None
         if is_object_store(lake.uri):
-            self._budget = RequestBudget(settings.requests_per_node, settings.cache_dir)
+            self._budget = RequestBudget(lake.uri, settings.requests_per_node, settings.cache_dir)
         self._watchdog = Watchdog(
             settings.stall_warning_s, lambda: metrics.add(slow_reads=1), clock=clock
         )
@@ -96,33 +99,39 @@ class Origin:
     def read(self, what: Callable[[], str], attempt: Callable[[], Read]) -> Read:
         """Call `attempt` until it succeeds; what failed in passing is repeated.
 
+        Any other failure is looked at once more: credentials may be renewed, and what Lance keeps
+        of a table may have been damaged on its way. Each further attempt but those of a store that
+        asks for patience opens the table anew, past what Lance keeps.
+
         Args:
             what: names what is read.
             attempt: reads; harmless to repeat.
 
         Raises:
-            LakeError: as `attempt`, where repeating would not help.
+            LakeError: as `attempt`, where repeating does not help.
             StorageTimeoutError: it failed until the deadline.
             LoaderError: `close` was called meanwhile.
         """
-        begin, reason, renewed = self._clock(), "", False
+        begin, reason, second_look = self._clock(), "", False
 
         def doing() -> str:
             return f"reading {what()} of {self._uri}{reason and f' (last failure: {reason})'}"
 
         waits = full_jitter(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         with self._watchdog.watching(doing):
-            for attempts, wait_s in enumerate(waits, 1):
+            for attempts, waiting_s in enumerate(waits, 1):
+                wait_s = waiting_s
                 with self._slot():
+                    self._require_open()
                     try:
                         return attempt()
                     except LakeError as error:
-                        if is_refused(error) and not renewed:
-                            renewed = self._lake.renew_credentials()
-                            if not renewed:
+                        if not is_transient(self._uri, error):
+                            if second_look:
                                 raise
-                        elif not is_transient(self._uri, error):
-                            raise
+                            second_look, wait_s = True, 0.0
+                            if is_refused(error):
+                                self._lake.renew_credentials()
                         reason = str(error)[:_LONGEST_REASON]
                         spent_s = self._clock() - begin
                         if spent_s + wait_s > self._settings.deadline_s:
@@ -132,15 +141,19 @@ class Origin:
                     if throttled:  # waits with its slot, so that the whole node asks for less
                         self._sleep(wait_s)
                 if not throttled:
+                    self._reopen()
                     self._sleep(wait_s)
-                if self._closing.is_set():
-                    raise LoaderError(f"{self._uri}: the loader was closed while it read")
+                self._require_open()
         raise AssertionError("the waits never end")
 
     def close(self) -> None:
         """End waiting, and the watchdog's thread."""
         self._closing.set()
         self._watchdog.close()
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise LoaderError(f"{self._uri}: the loader was closed while it read")
 
     def _timeout(
         self, what: str, attempts: int, spent_s: float, reason: str
@@ -153,4 +166,6 @@ class Origin:
         )
 
     def _slot(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._budget is None else self._budget.slot()
+        return (
+            nullcontext() if self._budget is None else self._budget.slot(self._sleep, self._clock)
+        )

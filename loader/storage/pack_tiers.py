@@ -34,7 +34,7 @@ class PackTiers(AbstractContextManager["PackTiers"]):
     ) -> None:
         self.packs = packs
         self._metrics = metrics
-        self._origin = Origin(packs.lake, settings, metrics)
+        self._origin = Origin(packs.lake, settings, metrics, reopen=packs.reopen)
         self._cache = NodeCache.of(settings, metrics)
         self._names = RowNames(lambda: packs.dataset)
 
@@ -52,6 +52,8 @@ class PackTiers(AbstractContextManager["PackTiers"]):
             LakeError: they cannot be read.
             StorageTimeoutError: the store failed until the deadline.
         """
+        if past_caches:
+            self.packs.reopen()
         # The sizes of many packs are one small read: an entry for each would cost more.
         if self._cache is None or "data" not in columns:
             return self._take(packs, columns)

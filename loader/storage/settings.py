@@ -16,7 +16,8 @@ class StorageSettings:
         cache_bytes: what the cache may take on that disk.
         request_timeout_s: after which one request to an object store is given up and repeated.
         deadline_s: after which a read that keeps failing becomes an error.
-        requests_per_node: reads that all ranks of the node may have under way at once.
+        requests_per_node: that all ranks of the node may have under way at one store. At 25 ms
+            each, 128 of them are the 5,500 a second that S3 gives.
         stall_warning_s: after which a read, or a wait for a batch, is reported with what runs.
     """
 
@@ -24,7 +25,7 @@ class StorageSettings:
     cache_bytes: int = 100 << 30
     request_timeout_s: float = 30.0
     deadline_s: float = 600.0
-    requests_per_node: int = 64
+    requests_per_node: int = 128
     stall_warning_s: float = 30.0
 
     def __post_init__(self) -> None:

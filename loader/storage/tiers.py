@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from loader.storage.settings import StorageSettings
 
 _BLOB_COLUMNS: Final = ("cameras", "camera_bytes")
 _KEPT_BLOBS: Final = 1 << 14
+
+T = TypeVar("T")
 
 
 class Tiers(AbstractContextManager["Tiers"]):
@@ -49,9 +51,19 @@ class Tiers(AbstractContextManager["Tiers"]):
         self._metrics = metrics
         self._origin = Origin(self.lake, settings, metrics)
         self._cache = NodeCache.of(settings, metrics)
-        self._names = RowNames(partial(self.lake.dataset, "trajectories"))
+        table = partial(self.lake.dataset, "trajectories")
+        self._names = RowNames(lambda: self.read("the table of episodes", table))
         self._lock = threading.Lock()
         self._blobs: OrderedDict[int, Blob] = OrderedDict()
+
+    def read(self, what: str, read: Callable[[], T]) -> T:
+        """Call what reads something else of the lake, as patiently as rows are read.
+
+        Raises:
+            LakeError: as `read`.
+            StorageTimeoutError: the store failed until the deadline.
+        """
+        return self._origin.read(lambda: what, read)
 
     def rows(
         self, addresses: Sequence[int], columns: Sequence[str], *, past_caches: bool = False
@@ -61,12 +73,15 @@ class Tiers(AbstractContextManager["Tiers"]):
         Args:
             addresses: rows, repeats allowed.
             columns: any but `video`.
-            past_caches: read from the lake itself, and renew what the caches hold.
+            past_caches: read from the lake itself, past Lance's caches too, and renew what the
+                node's cache holds.
 
         Raises:
             LakeError: as `take_rows`.
             StorageTimeoutError: the store failed until the deadline.
         """
+        if past_caches:
+            self.lake.reopen()
         if self._cache is None or not addresses:
             rows = self._take(addresses, columns)
         else:
@@ -88,7 +103,8 @@ class Tiers(AbstractContextManager["Tiers"]):
 
         Args:
             ranges: of any rows.
-            past_caches: read from the lake itself, and renew what the caches hold.
+            past_caches: read from the lake itself, past Lance's caches too, and renew what the
+                node's cache holds.
 
         Raises:
             LakeError: as `read_ranges`.
@@ -97,6 +113,7 @@ class Tiers(AbstractContextManager["Tiers"]):
         if not ranges:
             return []
         if past_caches:
+            self.lake.reopen()
             self._metrics.add(reread_bytes=sum(wanted.length for wanted in ranges))
         if self._cache is None:
             return self._read(ranges)

@@ -156,6 +156,20 @@ def test_a_handle_sees_newer_versions_after_refresh(lake: Lake) -> None:
     assert visible_episodes(reader).num_rows == 1
 
 
+def test_reopening_reads_anew_and_moves_nothing(lake: Lake) -> None:
+    pinned, before = lake.at(lake.versions()), lake.versions()
+    seen = {id(handle): handle.dataset("episodes") for handle in (lake, pinned)}
+    with EpisodeWriter(open_lake(lake.uri)) as writer:
+        writer.add(make_episode(1))
+    for handle in (lake, pinned):
+        handle.reopen()
+        assert handle.dataset("episodes") is not seen[id(handle)]
+        assert handle.versions() == before
+        assert visible_episodes(handle).num_rows == 0
+    lake.refresh()
+    assert visible_episodes(lake).num_rows == 1
+
+
 def test_a_version_that_is_gone_is_named(lake: Lake) -> None:
     with pytest.raises(LakeError, match="table commits"):
         lake.at({**lake.versions(), "commits": 77}).dataset("commits")

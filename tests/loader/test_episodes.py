@@ -1,11 +1,16 @@
 """Episodes of coming packs: read once, held while needed, bounded."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lake import Lake
+from lake.errors import EpisodeNotFoundError, LakeError
 from loader.cursor import Cursor, Place
 from loader.episode_cache import EpisodeCache
+from loader.episodes import EpisodeReader
 from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
 from loader.metrics import LoaderMetrics
 from loader.plan_rows import PackRow, PlanRows
@@ -125,3 +130,52 @@ def test_the_look_ahead_ends_where_its_episodes_exceed_the_bound(scene: Lake, lo
     assert long.episodes.num_rows == EPISODES
     assert _most_ahead(scene, long, 1) < WINDOW_PACKS
     assert _most_ahead(scene, long, 1 << 30) >= WINDOW_PACKS
+
+
+def test_specs_and_the_table_are_read_as_patiently_as_rows(
+    scene: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = PlanRows(plan)
+    tiers = _tiers(scene, plan, rows)
+    reader, lake = EpisodeReader(tiers, rows), tiers.lake
+    failed: list[str] = []
+
+    def failing_once(name: str) -> None:
+        right = getattr(lake, name)
+
+        def call(what: str) -> object:
+            if name not in failed:
+                failed.append(name)
+                raise LakeError(f"{lake.uri}: {name}: damaged on its way")
+            return right(what)
+
+        monkeypatch.setattr(lake, name, call)
+
+    failing_once("spec")
+    assert set(reader.read([3])) == {3}
+    failing_once("dataset")
+    assert set(reader.read([0, 1, 2])) == {0, 1, 2}
+    assert sorted(failed) == ["dataset", "spec"]
+    assert tiers._metrics.counts["retries"] == 2
+    tiers.close()
+
+
+def test_a_row_that_comes_back_is_not_called_gone(
+    scene: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error stays that of the read, and names no episode that is there."""
+    rows = PlanRows(plan)
+    tiers = _tiers(scene, plan, rows)
+    right, gone = tiers.rows, EpisodeNotFoundError("no row at address 7")
+
+    def take(addresses: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        if len(columns) > 1:
+            raise gone
+        return right(addresses, columns)
+
+    monkeypatch.setattr(tiers, "rows", take)
+    with pytest.raises(EpisodeNotFoundError) as error:
+        EpisodeReader(tiers, rows).read([0, 1])
+    assert error.value.__cause__ is gone
+    assert "now 0 of the 2 episodes are gone" in str(error.value)
+    tiers.close()

@@ -125,34 +125,51 @@ def test_a_stall_of_a_minute_is_survived(tmp_path: Path) -> None:
         LakeError(f"{URI}: Invalid user input: Blob range end 5 exceeds blob size 4"),
     ],
 )
-def test_what_stays_is_raised_at_once(tmp_path: Path, error: LakeError) -> None:
+def test_what_stays_is_raised_after_a_second_look(tmp_path: Path, error: LakeError) -> None:
     time = Time()
     origin, metrics = _origin(tmp_path, time)
+    reopened: list[bool] = []
+    origin._reopen = lambda: reopened.append(True)
     with pytest.raises(type(error)) as failed:
-        origin.read(lambda: "rows", _failing(error))
+        origin.read(lambda: "rows", _failing(error, error))
     assert failed.value is error
-    assert not time.slept
-    assert not metrics.counts
+    assert reopened == [True]
+    assert sum(time.slept) == 0
+    assert metrics.counts["retries"] == 1
+    assert origin.read(lambda: "rows", _failing(error)) == "data"  # it was damaged on its way
+    with pytest.raises(type(error)):  # between failures that pass, too
+        origin.read(lambda: "rows", _failing(error, RESET, error))
+    origin.close()
+
+
+def test_each_attempt_opens_the_table_anew_unless_the_store_asks_for_patience(
+    tmp_path: Path,
+) -> None:
+    origin, _ = _origin(tmp_path, Time())
+    reopened: list[bool] = []
+    origin._reopen = lambda: reopened.append(True)
+    assert origin.read(lambda: "rows", _failing(BUSY, RESET, BUSY, RESET)) == "data"
+    assert len(reopened) == 2
     origin.close()
 
 
 @pytest.mark.parametrize(
     ("reason", "attempts"),
     [
-        ("Stale file handle (os error 116)", 2),
-        ("Connection timed out (os error 110)", 2),
-        ("Input/output error (os error 5)", 2),
-        ("No such file or directory (os error 2)", 1),
-        ("Permission denied (os error 13)", 1),
-        ("LanceError(IO): something with a connection", 1),
+        ("Stale file handle (os error 116)", 5),
+        ("Connection timed out (os error 110)", 5),
+        ("Input/output error (os error 5)", 5),
+        ("No such file or directory (os error 2)", 2),
+        ("Permission denied (os error 13)", 2),
+        ("LanceError(IO): something with a connection", 2),
     ],
 )
 def test_a_mount_may_come_back_a_missing_file_does_not(
     tmp_path: Path, reason: str, attempts: int
 ) -> None:
     origin, metrics = _origin(tmp_path, Time(), uri="/mnt/timeout/robots.lake")
-    attempt = _failing(LakeError(f"/mnt/timeout/robots.lake: read rows: {reason}"))
-    if attempts == 2:
+    attempt = _failing(*[LakeError(f"/mnt/timeout/robots.lake: read rows: {reason}")] * 4)
+    if attempts == 5:
         assert origin.read(lambda: "rows", attempt) == "data"
     else:
         with pytest.raises(LakeError, match=r"os error|connection"):
@@ -172,7 +189,7 @@ def test_who_is_throttled_waits_with_its_slot(
     class OneSlot:
         taken = False
 
-        def slot(self) -> "OneSlot":
+        def slot(self, *_: object) -> "OneSlot":
             return self
 
         def __enter__(self) -> None:

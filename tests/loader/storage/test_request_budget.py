@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 from loader.storage.cache_folder import SLOTS, cache_folder
 from loader.storage.request_budget import RequestBudget, limit_requests_per_read
 
+URI = "s3://bucket/robots.lake"
 _ROOT = Path(__file__).resolve().parents[3]
 # Users fork; each writes "+" when it has a slot and "-" before it gives it back.
 _USERS = """
@@ -22,7 +24,7 @@ folder, users, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 listen, tell = os.pipe()
 for user in range(users):
     if not os.fork():
-        budget = RequestBudget(32, folder)
+        budget = RequestBudget("s3://bucket/lake", 32, folder)
         for _ in range(rounds):
             with budget.slot():
                 os.write(tell, b"+")
@@ -43,7 +45,7 @@ print(json.dumps({"most": most, "total": total}))
 _HOLDER = """
 import sys
 from loader.storage.request_budget import RequestBudget
-with RequestBudget(16, sys.argv[1]).slot():
+with RequestBudget("s3://bucket/lake", 16, sys.argv[1]).slot():
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -60,20 +62,24 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("per_read", "budget", "slots"),
-    [("16", 64, 4), ("16", 100, 6), ("16", 1, 1), ("64", 64, 1), ("", 128, 2), ("0", 64, 1)],
+    [
+        *(("16", 64, 4), ("16", 100, 6), ("16", 1, 1), ("64", 64, 1)),
+        # Where Lance chooses, a read counts as 16, or as less so that four are at once.
+        *(("", 128, 8), ("0", 64, 4), ("", 20, 4), ("", 4, 4), ("", 3, 3), ("", 1, 1)),
+    ],
 )
 def test_there_are_as_many_slots_as_the_budget_holds_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_read: str, budget: int, slots: int
 ) -> None:
     monkeypatch.setenv("LANCE_IO_THREADS", per_read)
-    assert RequestBudget(budget, str(tmp_path)).slots == slots
+    assert RequestBudget(URI, budget, str(tmp_path)).slots == slots
 
 
 def test_a_read_of_our_processes_keeps_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_requests_per_read(8)
     assert os.environ["LANCE_IO_THREADS"] == "16"  # as the user has set it
     monkeypatch.delenv("LANCE_IO_THREADS")
-    limit_requests_per_read(8)
+    limit_requests_per_read(32)
     assert os.environ["LANCE_IO_THREADS"] == "8"
     monkeypatch.delenv("LANCE_IO_THREADS")
     limit_requests_per_read(1000)
@@ -93,7 +99,7 @@ def test_processes_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
 
 
 def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
-    budget = RequestBudget(48, str(tmp_path))
+    budget = RequestBudget(URI, 48, str(tmp_path))
     lock = threading.Lock()
     taken, most = 0, 0
     full = threading.Barrier(3)  # which only three at once can pass
@@ -117,7 +123,7 @@ def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
 
 
 def test_a_slot_of_a_killed_process_is_free(tmp_path: Path, open_fds: Callable[[], int]) -> None:
-    budget = RequestBudget(16, str(tmp_path))
+    budget = RequestBudget(URI, 16, str(tmp_path))
     assert budget.slots == 1
     before = open_fds()
     holder = subprocess.Popen(
@@ -148,16 +154,66 @@ def test_without_a_cache_the_slots_lie_in_a_folder_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with RequestBudget(64).slot():
+    with RequestBudget(URI, 64).slot():
         (folder,) = tmp_path.iterdir()
     assert folder.name == f"headrace-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
-    with RequestBudget(64, str(tmp_path / "cache")).slot():
+    with RequestBudget(URI, 64, str(tmp_path / "cache")).slot():
         assert list((cache_folder(tmp_path / "cache") / SLOTS).iterdir())
 
 
-def test_where_there_is_no_folder_nothing_is_limited(tmp_path: Path) -> None:
+def test_where_there_is_no_folder_nothing_is_limited_and_it_is_said_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
-    budget = RequestBudget(16, str(tmp_path / "file"))
+    budget = RequestBudget(URI, 16, str(tmp_path / "file"))
     with budget.slot(), budget.slot():
         pass
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "the budget of requests to s3://bucket is not kept" in said
+    assert "Not a directory" in said
+
+
+def test_who_waits_for_a_minute_reads_without_a_slot_and_says_so_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    budget = RequestBudget(URI, 16, str(tmp_path))
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        assert 0 <= seconds <= 0.05
+        now += seconds + 1
+
+    with budget.slot():
+        for _ in range(2):
+            before = now
+            with budget.slot(sleep, lambda: now):
+                assert 60 <= now - before < 63
+    assert capfd.readouterr().err.count("none of its 1 reads has ended for 60 s") == 1
+
+
+def test_who_is_closed_waits_no_longer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    budget = RequestBudget(URI, 16, str(tmp_path))
+    with budget.slot(), budget.slot(lambda _: True):
+        pass
+    assert capfd.readouterr().err == ""
+
+
+def test_stores_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    def never(_: float) -> None:
+        pytest.fail("it waits")
+
+    one, other = (RequestBudget(uri, 16, str(tmp_path)) for uri in (URI, "s3://other/robots.lake"))
+    same = RequestBudget("s3://bucket/another.lake", 16, str(tmp_path))
+    with one.slot(never), other.slot(never), pytest.raises(pytest.fail.Exception):
+        same.slot(never).__enter__()
+
+
+def test_a_folder_that_is_cleaned_while_slots_are_held_is_made_again(tmp_path: Path) -> None:
+    budget = RequestBudget(URI, 16, str(tmp_path))
+    with budget.slot():
+        shutil.rmtree(tmp_path / "headrace-cache")
+        with budget.slot(lambda _: pytest.fail("it waits")):
+            pass
