@@ -90,7 +90,7 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
 
     Raises:
         EpisodeNotFoundError: an address that is not (or no longer) a row.
-        LakeError: a range past the end of its blob, or the store failed.
+        LakeError: a range past the end of its blob, or the store failed or gave too little.
     """
     if not ranges:
         return []
@@ -101,4 +101,10 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
             )
     except LakeError as error:
         raise missing_address(lake, [wanted.address for wanted in ranges], error) from error
-    return [data or b"" for _, _, data in found]
+    parts = [data or b"" for _, _, data in found]
+    if [len(part) for part in parts] != [wanted.length for wanted in ranges]:
+        raise LakeError(
+            f"{lake.uri}: read video: incomplete: {sum(map(len, parts))} bytes came where"
+            f" {sum(wanted.length for wanted in ranges)} were asked for"
+        )
+    return parts

@@ -5,6 +5,7 @@ import pytest
 
 from lake import ByteRange, Episode, Lake, read_ranges, read_video_indexes
 from lake.errors import LakeError
+from lake.transient import is_transient
 from tests.lake.addresses import addresses_of
 
 
@@ -28,6 +29,22 @@ def test_a_range_past_the_end_is_an_error(lake: Lake, episodes: list[Episode]) -
     assert len(read_ranges(lake, [ByteRange(address, 0, size)])[0]) == size
     with pytest.raises(LakeError, match="exceeds blob size"):
         read_ranges(lake, [ByteRange(address, 1, size)])
+
+
+@pytest.mark.parametrize("given", [b"", b"ab", b"abcd", None])
+def test_what_came_short_is_an_error_that_may_pass(
+    lake: Lake, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch, given: bytes | None
+) -> None:
+    address = addresses_of(lake)[episodes[0].episode_id]
+
+    class Short:
+        def read_blob_ranges(self, *_: object, **__: object) -> list[tuple[int, int, bytes | None]]:
+            return [(0, 0, given)]
+
+    monkeypatch.setattr(lake, "dataset", lambda _: Short())
+    with pytest.raises(LakeError, match=r"incomplete: . bytes came where 3 were") as error:
+        read_ranges(lake, [ByteRange(address, 0, 3)])
+    assert is_transient("s3://bucket/x.lake", error.value)
 
 
 def test_camera_offsets_lead_to_each_payload(lake: Lake, episodes: list[Episode]) -> None:
