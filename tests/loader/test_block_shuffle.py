@@ -114,7 +114,7 @@ def test_an_iteration_left_early_takes_nothing_from_the_next(plain: Window) -> N
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, with torch 2.13
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_stateful_data_loader_resumes_an_epoch(plain: Window, workers: int) -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="needs torchdata")
 
@@ -128,7 +128,7 @@ def test_a_stateful_data_loader_resumes_an_epoch(plain: Window, workers: int) ->
         )
 
     def order() -> BlockShuffle:
-        return BlockShuffle(plain, 64, lanes=max(workers, 1))
+        return BlockShuffle(plain, 64)
 
     whole = order()
     first, second = list(whole), list(whole)
