@@ -99,6 +99,10 @@ def _end(
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with our own packages first: `-P` hides the working directory from the child."""
+    """Ours, with our own packages first: `-P` hides the working directory from the child.
+
+    Its many threads share two of glibc's arenas, unless the user has said otherwise: with eight per
+    core, what each has freed adds up over days. It costs no time.
+    """
     paths = [_PACKAGE_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {"MALLOC_ARENA_MAX": "2", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -24,6 +24,8 @@ from loader.materialize_job import MaterializeJob
 from loader.materialized_set import MaterializedSet
 from loader.plan_rows import PlanRows
 from loader.plan_wire import plan_from_memfd
+from loader.storage.request_budget import limit_requests_per_read
+from loader.storage.settings import StorageSettings
 
 
 def main() -> None:
@@ -49,6 +51,7 @@ def _serve(channel: Channel) -> None:
         return
     message, (plan_fd,) = first
     job = MaterializeJob.from_message(message)
+    limit_requests_per_read(StorageSettings().requests_per_node)
     lake = open_lake(job.lake_uri, storage_options=job.storage_options)
     plan = plan_from_memfd(plan_fd, lake)
     os.close(plan_fd)
