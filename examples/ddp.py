@@ -73,7 +73,7 @@ def main() -> None:
     """Read the command line; torchrun sets the rest."""
     parser = argparse.ArgumentParser(description="DDP on packed batches.")
     parser.add_argument("lake")
-    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
+    parser.add_argument("--episodes", help="a condition such as: num_steps > 30")
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args()
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")

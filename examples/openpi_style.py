@@ -113,7 +113,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train on openpi's dictionaries, from a lake.")
     parser.add_argument("lake")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
+    parser.add_argument("--episodes", help="a condition such as: num_steps > 30")
     parser.add_argument("--state", default="observation.state", help="key of the state")
     parser.add_argument("--action", default="action", help="key of the actions")
     options = parser.parse_args()

@@ -71,7 +71,7 @@ def train(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A plain torch loop on packed batches.")
     parser.add_argument("lake")
-    parser.add_argument("--episodes", help="a condition such as: success and num_steps > 30")
+    parser.add_argument("--episodes", help="a condition such as: num_steps > 30")
     parser.add_argument("--steps", type=int, default=50, help="training steps in all")
     parser.add_argument("--out", type=Path, default=Path("plain_torch.pt"), help="the checkpoint")
     options = parser.parse_args()
