@@ -29,7 +29,8 @@ def check_arguments(
     _check_choice(framework, ("torch", "numpy"), "framework")
     if num_workers < 1 or (process == "inline" and num_workers > 1):
         raise LoaderError(
-            f"num_workers={num_workers} with process={process!r}: use 1, or more with 'child'"
+            f"num_workers={num_workers} with process={process!r}: at least 1, more than 1 only with"
+            " process='child'"
         )
     if buffer_bytes < _SMALLEST_BUFFER:
         raise LoaderError(f"buffer_bytes={buffer_bytes}: at least {_SMALLEST_BUFFER} is needed")

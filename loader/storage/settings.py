@@ -32,6 +32,8 @@ class StorageSettings:
         for name in ("cache_bytes", "request_timeout_s", "deadline_s", "stall_warning_s"):
             if not getattr(self, name) > 0:
                 raise LoaderError(f"storage.{name} must be positive: {getattr(self, name)}")
+        if "://" in str(self.cache_dir or ""):
+            raise LoaderError(f"storage.cache_dir={self.cache_dir!r}: a folder on a local disk")
         if self.requests_per_node < 1:
             raise LoaderError(f"storage.requests_per_node={self.requests_per_node}: at least 1")
 
