@@ -41,6 +41,8 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stderr=self.stderr.fd,
                     env=_environment(),
+                    # An interrupt at the keyboard reaches the consumer, who decides what it means.
+                    process_group=0,
                 )
         except OSError as error:
             self.channel.close()

@@ -68,7 +68,7 @@ def stalls_text(figures: MetricsSnapshot) -> str:
     if not figures.stalls:
         return "none"
     last = figures.stalls[-1]
-    return f"{figures.num_stalls}, the last at step {last.step}, {last.wait_s:.1f} s, {last.stage}"
+    return f"{figures.num_stalls}; the last: {last.wait_s:.1f} s at step {last.step} ({last.stage})"
 
 
 def quantiles(durations: Histogram) -> str:

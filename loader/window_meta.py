@@ -1,7 +1,7 @@
 """What trainers read of a dataset besides its samples: features, rates, episodes, statistics."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -40,7 +40,7 @@ class WindowMeta:
     camera_keys: tuple[str, ...]
     tasks: tuple[str, ...]
     robot_type: str
-    episodes: Mapping[str, list[Any]]
+    episodes: Mapping[str, list[Any]] = field(repr=False)
 
     @property
     def total_episodes(self) -> int:

@@ -100,7 +100,7 @@ def main() -> None:
         # Typer makes an exit of a Ctrl-C, without a word.
         if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
             raise
-        _say("stopped; what was committed stays")
+        _say("stopped; what was committed to a lake stays")
         sys.exit(_INTERRUPTED)
 
 

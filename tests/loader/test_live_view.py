@@ -38,7 +38,7 @@ def test_now_and_overall(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = _drawn(view)
     assert [cell.strip() for cell in _row(drawn, "packs/s")] == ["20.0", "1.4"]
     assert [cell.strip() for cell in _row(drawn, "data wait")] == ["0.0%", "49.0%"]
-    assert "1, the last at step 9, 0.2 s, fetch" in drawn
+    assert "1; the last: 0.2 s at step 9 (fetch)" in drawn
     assert _row(drawn, "decode")[2].strip() == "50%"
     assert not [text for text in drawn.splitlines() if text.startswith("fetch")]
 

@@ -53,7 +53,7 @@ def test_what_a_line_says() -> None:
         "ahead 3 MB",
         "cache hits 75.0%",
         "2 retries",
-        "stalls 1, the last at step 7, 0.5 s, fetch",
+        "stalls 1; the last: 0.5 s at step 7 (fetch)",
     ):
         assert part in said
     for absent in ("fetch p50", "slow_reads", "bad_spans", "\n"):

@@ -87,7 +87,7 @@ def _stalls(metrics: dict[str, Any]) -> str:
     if not metrics["stalls"]:
         return "no stalls"
     last = ", ".join(
-        f"step {stall['step']} {stall['wait_s']:.1f} s in {stall['stage']}"
+        f"{stall['wait_s']:.1f} s at step {stall['step']} ({stall['stage']})"
         for stall in metrics["stalls"][-_SHOWN_STALLS:]
     )
-    return f"stalls above {milliseconds(STALL_S)}: {metrics['num_stalls']}, the last {last}"
+    return f"stalls above {milliseconds(STALL_S)}: {metrics['num_stalls']}; the last: {last}"

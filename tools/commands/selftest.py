@@ -155,13 +155,13 @@ def _prove(
             world_sizes=worlds,
             num_kills=kills,
             seed=seed,
-            seconds=seconds / 2,
+            seconds=seconds / 3,
             progress=lambda *n: tell("exactly once", *n),
         )
         ways = prove_elastic(
             ranks.variants(worlds),
             planned,
-            seconds=seconds - (time.monotonic() - begin),
+            seconds=seconds * 2 / 3 - (time.monotonic() - begin),
             progress=lambda *n: tell("elastic", *n),
         )
         results = [once, ways]
@@ -264,4 +264,6 @@ def _print(
         for difference in result.differences[:_SHOWN]:
             console.print(Text(f"{result.proof}: {difference}", style="red"), soft_wrap=True)
     if left:
-        console.print(f"out of time, not tried: {', '.join(left)}", soft_wrap=True)
+        console.print(
+            f"out of time, not tried: {', '.join(left)}; give more --seconds", soft_wrap=True
+        )
