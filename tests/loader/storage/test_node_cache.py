@@ -341,6 +341,7 @@ class TestRead:
     def test_what_another_downloads_is_waited_for(self, tmp_path: Path) -> None:
         """The first is stopped within its download; the second must not begin one."""
         first, second = _cache(tmp_path), _cache(tmp_path)
+        first.put(_name(9), b"")  # while a new folder is counted, others keep nothing
         begun, go_on = threading.Event(), threading.Event()
         calls: list[tuple[str, list[int]]] = []
 

@@ -1,5 +1,6 @@
 """A store that stalls, refuses load or is gone for a while: the stream goes on when it is back."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,8 +68,9 @@ def test_it_waits_for_a_store_that_answers_nothing_and_says_so(
     assert counts["retries"] >= 1
     assert counts["slow_reads"] >= 1
     said = capfd.readouterr().err
-    assert f"headrace: reading rows of {plan.episodes.num_rows} episodes of {remote.uri}" in said
-    assert "in take_rows" in said  # the stack of who waits
+    # What is asked for first of rows and spec depends on the threads that read.
+    assert re.search(f"headrace: reading [a-z0-9 ]+ of {re.escape(remote.uri)} takes", said)
+    assert re.search("in (take_rows|spec)\\b", said)  # the stack of who waits
     assert "secret-of-the-folder" not in said
 
 
