@@ -1,6 +1,7 @@
 """The cost bench: its fit finds the weights behind timings, and it runs where there is no GPU."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from packing.cost import CostModel, MeasuredCost
 from tools.bench.cost import QUICK, CostBenchError, CostSetup, measure_cost, write_measured
 from tools.bench.cost_fit import CostFit, fit_cost
-from tools.bench.cost_stack import TimedPack, even_packs, image_packs, mixed_packs
+from tools.bench.cost_stack import TimedPack, TimedStack, even_packs, image_packs, mixed_packs
 from tools.cli import build_app
 
 TINY = CostSetup(
@@ -91,8 +92,32 @@ def test_packs_hold_the_tokens_that_their_names_say(most: int) -> None:
     assert np.linalg.matrix_rank(table / table.max(axis=0)) == 4, "every weight can be told"
 
 
-def test_bench_runs_and_says_where() -> None:
+def _ideal(per_token: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Steps run, but the clock is replaced: other processes must not decide what a test says."""
+    stepped = []
+
+    def time_ideally(
+        packs: Mapping[str, TimedPack], stack: TimedStack, *_: object
+    ) -> dict[str, list[float]]:
+        for name, pack in packs.items():
+            stack.step(pack)()
+            stepped.append(name)
+        return {name: [1e-3 + per_token * sum(p.lengths)] for name, p in packs.items()}
+
+    monkeypatch.setattr("tools.bench.cost._time", time_ideally)
+    return stepped
+
+
+def test_timings_that_do_not_grow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _ideal(0.0, monkeypatch)
+    with pytest.raises(CostBenchError, match="do not grow with tokens: the device is too busy"):
+        measure_cost(TINY)
+
+
+def test_bench_runs_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = _ideal(1e-6, monkeypatch)
     result, measured = measure_cost(TINY)
+    assert len(stepped) == len(result.rows)
     assert {row["used_to"] for row in result.rows} == {"fit", "check"}
     assert sum("images" in row["pack"] for row in result.rows) == 2
     assert measured.cost.per_token + measured.cost.per_square > 0

@@ -90,7 +90,7 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
     """Time, fit and check.
 
     Raises:
-        CostBenchError: the device is not there.
+        CostBenchError: the device is not there, or its timings do not grow with tokens.
     """
     device = _device(setup.device)
     config = ModelConfig(
@@ -112,6 +112,11 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
         name: packs[name].sample(statistics.median(taken)) for name, taken in seconds.items()
     }
     fit = fit_cost([samples[name] for name in fitted])
+    if fit.per_token + fit.per_square <= 0:
+        raise CostBenchError(
+            "the timings do not grow with tokens: the device is too busy, or the packs are too"
+            " small; measure on an idle device, with more --repetitions or --max-tokens"
+        )
     cost, unit_s = CostModel.of_seconds(
         **asdict(fit),
         reference_s=statistics.median(sample.seconds for sample in samples.values()),
