@@ -31,5 +31,5 @@ def plan(scene: Lake) -> Plan:
 
 @pytest.fixture
 def open_fds() -> Callable[[], int]:
-    """Counts the file descriptors of this process."""
+    """Counts the file descriptors of this process; some of earlier tests may close meanwhile."""
     return lambda: len(list(Path("/proc/self/fd").iterdir()))

@@ -123,7 +123,7 @@ def test_a_worker_that_cannot_start_is_told_with_its_last_words(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
     with pytest.raises(LoaderError, match=r"can be started with .*absent"):
         list(PackLoader(scene, plan, **_NUMPY))
-    assert open_fds() == fds
+    assert open_fds() <= fds
 
 
 _FORKING = """

@@ -91,7 +91,7 @@ def test_leaving_early_ends_the_decode_process(
     loader.close()
     assert list(batches) == []
     assert loader.next_step == 0
-    assert open_fds() <= before  # what earlier tests left may go meanwhile
+    assert open_fds() <= before
 
 
 def _received(scene: Lake, plan: Plan, count: int) -> list[Received]:

@@ -147,7 +147,7 @@ def test_a_slot_of_a_killed_process_is_free(tmp_path: Path, open_fds: Callable[[
     holder.communicate()
     assert got.wait(20)
     waiting.join()
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_without_a_cache_the_slots_lie_in_a_folder_of_the_user(
