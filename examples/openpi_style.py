@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from loader import Window
-from loader.collate import collate_padded
+from loader.windows.collate import collate_padded
 
 SLOTS = ("base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb")
 HORIZON, DIM, SIZE = 16, 32, (224, 224)

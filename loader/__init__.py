@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loader.bad_spans import BadSpan
     from loader.batch import Modality, PackedBatch
-    from loader.block_shuffle import BlockShuffle
-    from loader.collate import collate_packed, collate_padded
     from loader.device import on_device
     from loader.errors import (
         BadDataError,
@@ -20,11 +18,14 @@ if TYPE_CHECKING:
         LoaderStateError,
         WorkerDiedError,
     )
-    from loader.metrics import LoaderMetrics
+    from loader.materialized.materialize import materialize
+    from loader.observe.metrics import LoaderMetrics
     from loader.pack_loader import PackLoader
     from loader.storage.settings import StorageSettings
     from loader.torch_face import PackDataset
-    from loader.window import Window
+    from loader.windows.block_shuffle import BlockShuffle
+    from loader.windows.collate import collate_packed, collate_padded
+    from loader.windows.window import Window
 
 __all__ = [
     "BadDataError",
@@ -43,6 +44,7 @@ __all__ = [
     "WorkerDiedError",
     "collate_packed",
     "collate_padded",
+    "materialize",
     "on_device",
 ]
 
@@ -50,19 +52,20 @@ _HOMES = {
     "BadDataError": "errors",
     "BadSpan": "bad_spans",
     "BatchError": "errors",
-    "BlockShuffle": "block_shuffle",
+    "BlockShuffle": "windows.block_shuffle",
     "LoaderError": "errors",
-    "LoaderMetrics": "metrics",
+    "LoaderMetrics": "observe.metrics",
     "LoaderStateError": "errors",
     "Modality": "batch",
     "PackDataset": "torch_face",
     "PackLoader": "pack_loader",
     "PackedBatch": "batch",
     "StorageSettings": "storage.settings",
-    "Window": "window",
+    "Window": "windows.window",
     "WorkerDiedError": "errors",
-    "collate_packed": "collate",
-    "collate_padded": "collate",
+    "collate_packed": "windows.collate",
+    "collate_padded": "windows.collate",
+    "materialize": "materialized.materialize",
     "on_device": "device",
 }
 

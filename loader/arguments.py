@@ -56,7 +56,7 @@ def _check_decode_device(device: str, process: str, image_format: str, framework
             f"{what}: torchcodec gives RGB alone, so use image_format='rgb', or decode with PyAV"
         )
     # Torch is imported only here, where its device is asked for.
-    from loader.torchcodec_frames import check_device  # noqa: PLC0415
+    from loader.decode.torchcodec_frames import check_device  # noqa: PLC0415
 
     check_device(device)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from loader.cursor import Cursor
 from loader.errors import BadDataError
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from packing.stored_plan import AnyPlan
 
 _LOG: Final = logging.getLogger("headrace.loader")

@@ -10,9 +10,9 @@ import torch
 
 from lake.errors import HeadraceError
 from loader.errors import LoaderError
-from loader.received import Received
+from loader.process.received import Received
+from loader.process.wire import Frame
 from loader.torch_face import Batch, tensor_batch, torch_views
-from loader.wire import Frame
 
 if TYPE_CHECKING:
     from loader.pack_loader import PackLoader

@@ -14,12 +14,12 @@ from loader.bad_spans import BadSpan, BadSpans
 from loader.batch import ImageFormat, PackedBatch
 from loader.cursor import Cursor
 from loader.errors import LoaderError
-from loader.job import Job
-from loader.log_lines import LogLines
-from loader.materialized_set import MaterializedSet
-from loader.metrics import LoaderMetrics
-from loader.receive import received_in_order
-from loader.received import Received, numpy_batch
+from loader.materialized.pack_set import MaterializedSet
+from loader.observe.log_lines import LogLines
+from loader.observe.metrics import LoaderMetrics
+from loader.process.job import Job
+from loader.process.receive import received_in_order
+from loader.process.received import Received, numpy_batch
 from loader.storage.settings import StorageSettings
 from packing.layout import TokenLayout
 from packing.stored_plan import AnyPlan, open_plan
@@ -63,8 +63,8 @@ class PackLoader:
         image_format: `rgb` [I,3,h,w], or `yuv` [I,3h/2,w] to convert on the device.
         framework: `torch` tensors or `numpy` arrays.
         decode_device: None decodes with PyAV, on the CPU. A device of torch such as `cuda` decodes
-            there with torchcodec (see `loader.torchcodec_frames`), in the caller's process, so with
-            `process="inline"`; the pictures of a batch are then on that device.
+            there with torchcodec (see `loader.decode.torchcodec_frames`), in the caller's process,
+            so with `process="inline"`; the pictures of a batch are then on that device.
         materialized: read packs that `headrace plan materialize` wrote in place of the episodes:
             True for the recorded packets (the same batches, bit for bit), or the name of a set,
             whose pictures may have been scaled and encoded again; see `source`.

@@ -10,25 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lake.store import Lake
-from loader.assemble import assemble
-from loader.bad_bytes import BadBytes, bad_spans_of, checked
+from loader.assembly.assemble import assemble
+from loader.assembly.shape import BatchShape
 from loader.bad_spans import BadSpan
 from loader.batch import dtype_name
 from loader.cursor import Cursor, Place
-from loader.decode_frames import Frames, PictureDecoder
-from loader.fetch import Fetcher, FetchLimits
-from loader.fetched import FetchedPack
-from loader.materialized_fetch import MaterializedFetcher
-from loader.materialized_set import MaterializedSet
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
-from loader.pool import Buffer, BufferPool
-from loader.shape import BatchShape
+from loader.decode.decode_frames import Frames, PictureDecoder
+from loader.fetch.bad_bytes import BadBytes, bad_spans_of, checked
+from loader.fetch.fetched import FetchedPack
+from loader.fetch.fetcher import Fetcher, FetchLimits
+from loader.fetch.plan_rows import PlanRows
+from loader.materialized.fetch import MaterializedFetcher
+from loader.materialized.pack_set import MaterializedSet
+from loader.observe.metrics import LoaderMetrics
+from loader.process.buffer_pool import Buffer, BufferPool
+from loader.process.wire import Frame
 from loader.storage.origin import Origin, bounded
 from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
-from loader.wire import Frame
 from packing.stored_plan import AnyPlan, StoredPlan
 
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
-from loader.received import Received
-from loader.wire import ArrayPlace, Frame, batch_of
+from loader.process.received import Received
+from loader.process.wire import ArrayPlace, Frame, batch_of
 
 try:
     import torch
@@ -31,7 +31,7 @@ def tensor_batch(received: Received) -> Batch:
     """The batch as tensors that keep its memory alive; pictures decoded elsewhere stay there.
 
     Raises:
-        BatchError: see `loader.wire.Frame.parse`.
+        BatchError: see `loader.process.wire.Frame.parse`.
     """
     return torch_batch(received.memory, received.pictures)
 
@@ -40,11 +40,11 @@ def torch_batch(memory: NDArray[np.uint8], pictures: Sequence[torch.Tensor] = ()
     """The batch in a buffer as tensors that keep the buffer alive; nothing is copied.
 
     Args:
-        memory: uint8, as `loader.wire` lays it out.
+        memory: uint8, as `loader.process.wire` lays it out.
         pictures: the buckets, where the buffer holds none.
 
     Raises:
-        BatchError: see `loader.wire.Frame.parse`.
+        BatchError: see `loader.process.wire.Frame.parse`.
     """
     frame = Frame.parse(memory)
     arrays = {place.name: _tensor(memory, place) for place in frame.places}

@@ -90,7 +90,7 @@ def test_torch_is_not_loaded_by_what_lies_below_the_trainer() -> None:
         if path.relative_to(ROOT).parts[0] in WITHOUT_TORCH and "hdf5" not in path.parts
         if path.name != "__main__.py"
     ]
-    modules += ["loader", "loader.worker"]
+    modules += ["loader", "loader.process.worker"]
     code = (
         "import importlib, sys\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loader.assembly.prefix import lay_out_prefix
+from loader.assembly.span_texts import SpanTexts
 from loader.batch import IGNORED_LABEL, Modality, PackedBatch
-from loader.prefix import lay_out_prefix
-from loader.span_texts import SpanTexts
 from packing.prompt_encoder import Prompt
 from packing.prompt_ids import PromptIds
 from packing.state_text import state_bins

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from lake.store import Lake, open_lake
 from loader.pack_loader import PackLoader
-from loader.plan_wire import plan_from_memfd, plan_to_memfd
+from loader.process.plan_wire import plan_from_memfd, plan_to_memfd
 from loader.proof.digest import batch_digest
 from loader.proof.elastic import Variant
 from loader.proof.program import PackReport, RankProgram, RankSetup, Reports

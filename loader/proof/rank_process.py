@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import loader
-from loader.child_stderr import ChildStderr
+from loader.process.child_stderr import ChildStderr
 from loader.proof.program import PackReport, RankProgram, State
 
 _PACKAGE_ROOT: Final = str(Path(loader.__file__).resolve().parents[1])

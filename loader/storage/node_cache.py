@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, FLIGHTS, TEMPORARY, cache_folder
 from loader.storage.claims import Claims
 from loader.storage.entry import HEAD_BYTES, entry_head, entry_payload

@@ -13,7 +13,7 @@ from lake.object_store import is_object_store
 from lake.store import Lake
 from lake.transient import is_refused, is_throttled, is_transient
 from loader.errors import LoaderError, StorageTimeoutError
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.request_budget import RequestBudget
 from loader.storage.settings import StorageSettings
 from loader.storage.watchdog import Watchdog

@@ -9,8 +9,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from loader.materialized_set import MaterializedSet
-from loader.metrics import LoaderMetrics
+from loader.materialized.pack_set import MaterializedSet
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cached_rows import RowNames, read_rows
 from loader.storage.node_cache import NodeCache
 from loader.storage.origin import Origin
@@ -45,7 +45,7 @@ class PackTiers(AbstractContextManager["PackTiers"]):
 
         Args:
             packs: rows of the plan.
-            columns: of `loader.materialized_set.SCHEMA`.
+            columns: of `loader.materialized.pack_set.SCHEMA`.
             past_caches: read from the lake itself, and renew what the caches hold.
 
         Raises:

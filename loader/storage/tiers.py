@@ -13,7 +13,7 @@ import pyarrow as pa
 from lake.read_video import ByteRange, read_ranges
 from lake.store import Lake
 from lake.take import take_rows
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cached_blocks import Blob, blob_of, read_blocks
 from loader.storage.cached_rows import RowNames, read_rows
 from loader.storage.node_cache import NodeCache

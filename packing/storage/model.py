@@ -1,11 +1,11 @@
 """What a rank reads, decodes and keeps in memory, modelled from the plan as the loader does it.
 
-The loader (`loader.fetch`, `loader.reuse`) takes packs in windows of 8. It knows the packs of the
-look-ahead, reads signals and packet indexes of episodes it does not hold, a block of 8 packs at a
-time, and the packets of a window in one call, or in several where they are large. A group of
-pictures is decoded from its key frame up to the last frame that any known pack shows; frames that
-coming packs show are kept. All of that follows from the plan, so it is replayed here in arrays,
-over every step or a seeded sample of them.
+The loader (`loader.fetch.fetcher`, `loader.fetch.reuse`) takes packs in windows of 8. It knows the
+packs of the look-ahead, reads signals and packet indexes of episodes it does not hold, a block of 8
+packs at a time, and the packets of a window in one call, or in several where they are large. A
+group of pictures is decoded from its key frame up to the last frame that any known pack shows;
+frames that coming packs show are kept. All of that follows from the plan, so it is replayed here in
+arrays, over every step or a seeded sample of them.
 
 Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage.facts`),
 the phase of groups in episodes cut from longer videos, steps without a frame (taken as shown), and

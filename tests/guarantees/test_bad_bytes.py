@@ -15,7 +15,7 @@ import pytest
 from lake import Lake
 from loader import PackLoader
 from loader.bad_spans import BadSpan
-from loader.plan_rows import PlanRows
+from loader.fetch.plan_rows import PlanRows
 from loader.storage.settings import StorageSettings
 from packing.known_layouts import KNOWN_LAYOUTS
 from packing.plan import Plan

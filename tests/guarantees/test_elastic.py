@@ -11,7 +11,7 @@ import pytest
 
 from lake import Lake
 from loader import PackLoader
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from loader.proof.digest import batch_digest
 from loader.proof.elastic import Variant, prove_elastic
 from loader.proof.pack_loader_ranks import PackLoaderRanks

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lake import Lake
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from loader.proof.exactly_once import Kill, prove_exactly_once
 from loader.proof.pack_loader_ranks import PackLoaderRanks, make_loader, reports
 from loader.proof.planned import PlannedSteps

@@ -15,7 +15,7 @@ import pytest
 
 from lake import EpisodeWriter, Lake, create_lake, open_lake
 from lake.errors import LakeError
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from loader.proof.faults import Packs, clean_packs, prove_under_faults
 from loader.proof.pack_loader_ranks import PackLoaderRanks
 from loader.proof.planned import PlannedSteps

@@ -21,8 +21,8 @@ import xxhash
 
 from lake import Lake, open_lake
 from loader.errors import LoaderError
-from loader.materialize import materialize
-from loader.materialized_set import MaterializedSet
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import MaterializedSet
 from packing.plan import Plan
 from packing.plan_store import load_plan, save_plan
 from tests.loader import scenes
@@ -89,7 +89,7 @@ def _materialize_in_process(uri: str, workers: int, pipe: Connection) -> None:
 
 def _start(lake: Lake, workers: int) -> tuple[Any, Connection]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["loader.materialize", "packing.plan_store"])
+    context.set_forkserver_preload(["loader.materialized.materialize", "packing.plan_store"])
     mine, theirs = context.Pipe()
     process = context.Process(target=_materialize_in_process, args=(lake.uri, workers, theirs))
     process.start()

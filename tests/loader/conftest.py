@@ -14,7 +14,7 @@ from tests.loader import scenes
 @pytest.fixture(scope="session", autouse=True)
 def _ready_workers() -> None:
     """Workers of a fork server have torch and the loader from the start: seconds less for each."""
-    multiprocessing.set_forkserver_preload(["torch.utils.data", "loader.window"])
+    multiprocessing.set_forkserver_preload(["torch.utils.data", "loader.windows.window"])
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from lake import CameraVideo, Episode, Lake, create_lake
 from lake.video_encode import encode_frames
 from lake.writer import EpisodeWriter
 from loader.batch import NumpyBatch, PackedBatch, dtype_name
+from loader.process.wire import Frame
 from loader.proof.digest import batch_digest
-from loader.wire import Frame
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan

@@ -6,7 +6,7 @@ import torch
 from av.video.frame import VideoFrame
 
 from lake.pixels import PixelConverter
-from loader.area_scale import scaled
+from loader.decode.area_scale import scaled
 
 
 def _grey(height: int, width: int) -> VideoFrame:

@@ -14,11 +14,11 @@ from lake import CameraVideo
 from lake.errors import CorruptDataError, LakeError
 from lake.read_video import ByteRange
 from lake.video_runs import RunTable, verify_packets
-from loader.bad_bytes import BadBytes, checked, first_lost
-from loader.bad_rows import MOST_REREADS
-from loader.episodes import CameraStream
-from loader.fetched import FetchedPack, FetchedRun
-from loader.images import ImageTable
+from loader.fetch.bad_bytes import BadBytes, checked, first_lost
+from loader.fetch.bad_rows import MOST_REREADS
+from loader.fetch.episodes import CameraStream
+from loader.fetch.fetched import FetchedPack, FetchedRun
+from loader.fetch.images import ImageTable
 from tests.loader.video_kinds import bframe_video
 
 _BASE = 1000

@@ -10,11 +10,11 @@ import pytest
 
 from lake import CameraSpec, FeatureSpec, Lake, Spec
 from lake.errors import CorruptDataError, EpisodeNotFoundError, LakeError
-from loader.bad_rows import MOST_REREADS, picture_sizes
-from loader.episodes import EpisodeData, EpisodeReader
 from loader.errors import LoaderError
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
+from loader.fetch.bad_rows import MOST_REREADS, picture_sizes
+from loader.fetch.episodes import EpisodeData, EpisodeReader
+from loader.fetch.plan_rows import PlanRows
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from packing.plan import Plan

@@ -12,7 +12,7 @@ from loader.bad_spans import BadSpan, BadSpans
 from loader.cursor import Cursor
 from loader.device import on_device
 from loader.errors import BadDataError
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.stored_plan import AnyPlan, open_plan

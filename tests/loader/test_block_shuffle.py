@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from lake import Lake, create_lake
 from lake.writer import EpisodeWriter
 from loader import LoaderError, LoaderStateError
-from loader.block_shuffle import BlockShuffle
-from loader.window import Window
+from loader.windows.block_shuffle import BlockShuffle
+from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
 from tests.loader.window_truth import require_same
 

@@ -16,9 +16,9 @@ import pytest
 from lake import Lake
 from lake.errors import CorruptDataError, HeadraceError
 from loader import LoaderError, PackLoader, WorkerDiedError
-from loader.channel import Channel
-from loader.error_wire import error_from_message, error_to_message
-from loader.plan_wire import plan_from_memfd, plan_to_memfd
+from loader.process.channel import Channel
+from loader.process.error_wire import error_from_message, error_to_message
+from loader.process.plan_wire import plan_from_memfd, plan_to_memfd
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.stored_plan import StoredPlan, open_plan
@@ -103,7 +103,7 @@ def test_a_crash_is_told_with_what_the_worker_wrote(
         os.kill(worker, signal.SIGSEGV)
         with pytest.raises(WorkerDiedError, match=r"signal 11.*Fatal Python error: Segmentation"):
             list(stream)
-    assert "loader/worker.py" in capfd.readouterr().err
+    assert "loader/process/worker.py" in capfd.readouterr().err
 
 
 def test_a_worker_that_cannot_start_is_told_with_its_last_words(

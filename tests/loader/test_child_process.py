@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loader.child_process import _environment
+from loader.process.child_process import _environment
 
 
 def test_the_users_environment_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,7 @@ def test_the_users_environment_reaches_it(monkeypatch: pytest.MonkeyPatch) -> No
     found = _environment()
     assert found["AWS_REGION"] == "eu"
     ours, _, theirs = found["PYTHONPATH"].rpartition(os.pathsep)
-    assert Path(ours, "loader", "child_process.py").is_file()
+    assert Path(ours, "loader", "process", "child_process.py").is_file()
     assert theirs == "theirs"
 
 

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, default_collate
 
 from lake import FeatureSpec, Lake, create_lake
 from lake.writer import EpisodeWriter
-from loader.collate import PackedSamples, collate_packed, collate_padded
 from loader.errors import BatchError, LoaderError
-from loader.window import Window
+from loader.windows.collate import PackedSamples, collate_packed, collate_padded
+from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
 
 DELTAS = {"action": [0, 1, 2, 3], "top": [-1, 0]}

@@ -15,7 +15,7 @@ from lake.errors import LakeError
 from loader import LoaderError, PackLoader, on_device
 from loader.device import CudaCopier, PlainCopier, copied_ahead
 from loader.pack_loader import Process
-from loader.received import Received
+from loader.process.received import Received
 from loader.torch_face import Batch, torch_batch
 from packing.plan import Plan
 from tests.loader.scenes import digest, written

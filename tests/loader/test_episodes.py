@@ -9,11 +9,11 @@ import pytest
 from lake import Lake
 from lake.errors import EpisodeNotFoundError, LakeError
 from loader.cursor import Cursor, Place
-from loader.episode_cache import EpisodeCache
-from loader.episodes import EpisodeReader
-from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PackRow, PlanRows
+from loader.fetch.episode_cache import EpisodeCache
+from loader.fetch.episodes import EpisodeReader
+from loader.fetch.fetcher import WINDOW_PACKS, Fetcher, FetchLimits
+from loader.fetch.plan_rows import PackRow, PlanRows
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from packing.plan import Plan

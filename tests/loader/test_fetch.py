@@ -17,13 +17,13 @@ from lake import EpisodeWriter, Lake, create_lake
 from lake.errors import LakeError
 from lake.read_video import ByteRange, read_ranges
 from lake.take import take_rows
-from loader import read_ahead
 from loader.cursor import Cursor
-from loader.fetch import WINDOW_PACKS, Fetcher, FetchLimits
-from loader.fetched import FetchedPack
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
-from loader.planned_pack import Inspect
+from loader.fetch import read_ahead
+from loader.fetch.fetched import FetchedPack
+from loader.fetch.fetcher import WINDOW_PACKS, Fetcher, FetchLimits
+from loader.fetch.plan_rows import PlanRows
+from loader.fetch.planned_pack import Inspect
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.tiers import Tiers
 from packing.plan import Plan
 from packing.window_spans import WindowSpans

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader import LoaderError
-from loader.histogram import Histogram
+from loader.observe.histogram import Histogram
 
 _DURATIONS = st.lists(st.floats(0, 4000, allow_subnormal=False), max_size=60)
 

@@ -6,9 +6,9 @@ import time
 import pytest
 from rich.console import Console
 
-from loader.live_view import LiveView, sparkline
-from loader.metrics import LoaderMetrics
-from loader.metrics_snapshot import Stall
+from loader.observe.live_view import LiveView, sparkline
+from loader.observe.metrics import LoaderMetrics
+from loader.observe.snapshot import Stall
 
 
 def _drawn(view: LiveView, *, width: int = 120) -> str:

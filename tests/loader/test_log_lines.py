@@ -7,9 +7,9 @@ import pytest
 
 from lake import Lake
 from loader import PackLoader
-from loader.log_lines import line, milliseconds
-from loader.metrics import LoaderMetrics
-from loader.metrics_snapshot import Stall
+from loader.observe.log_lines import line, milliseconds
+from loader.observe.metrics import LoaderMetrics
+from loader.observe.snapshot import Stall
 from packing.plan import Plan
 
 

@@ -14,13 +14,13 @@ import pytest
 from lake import Lake, open_lake
 from lake.errors import CorruptDataError, LakeError
 from loader import LoaderError, PackLoader, WorkerDiedError
-from loader.materialize import materialize
-from loader.materialize_chunk import ChunkWriter
-from loader.materialized_report import report_of
-from loader.materialized_set import MaterializedSet, list_sets, remove_set, set_uri
-from loader.materialized_settings import MaterializedSettings
+from loader.fetch.plan_rows import PlanRows
+from loader.materialized.chunk import ChunkWriter
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import MaterializedSet, list_sets, remove_set, set_uri
+from loader.materialized.report import report_of
+from loader.materialized.settings import MaterializedSettings
 from loader.pack_loader import Process
-from loader.plan_rows import PlanRows
 from packing.errors import PlanError
 from packing.plan import Plan
 from packing.plan_store import save_plan
@@ -93,7 +93,7 @@ def test_any_number_of_processes_gives_the_same_rows(
 def test_large_chunks_become_several_files(
     lake: Lake, plan: Plan, whole: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loader.materialize_chunk._FILE_BYTES", 100_000)
+    monkeypatch.setattr("loader.materialized.chunk._FILE_BYTES", 100_000)
     target = materialize(lake, plan, workers=0)
     assert rows(target).equals(whole)
     held = [
@@ -215,7 +215,7 @@ def test_many_chunks_need_few_commits(
     lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, commits = MaterializedSet.commit, []
-    monkeypatch.setattr("loader.materialize._CHUNKS_PER_COMMIT", 0.5)
+    monkeypatch.setattr("loader.materialized.materialize._CHUNKS_PER_COMMIT", 0.5)
 
     def counted(self: MaterializedSet, fragments: list[Any]) -> bool:
         commits.append(len(fragments))
@@ -244,7 +244,7 @@ def test_a_damaged_episode_is_named_and_what_is_there_stays(
 def test_a_process_that_dies_is_told_of(
     lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loader.materialize_pool._MODULE", "loader.no_such_module")
+    monkeypatch.setattr("loader.materialized.process_pool._MODULE", "loader.no_such_module")
     with pytest.raises(WorkerDiedError, match=r"materialising process ended .*no_such_module"):
         materialize(lake, plan, workers=1)
 

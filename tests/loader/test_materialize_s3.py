@@ -6,9 +6,9 @@ import pytest
 
 from lake import Lake, create_lake, open_lake
 from loader import LoaderError, PackLoader
-from loader.materialize import materialize
-from loader.materialized_set import list_sets, remove_set
-from loader.materialized_settings import MaterializedSettings
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import list_sets, remove_set
+from loader.materialized.settings import MaterializedSettings
 from packing.plan_store import save_plan
 from tests.loader import scenes
 from tests.s3_server import S3Server

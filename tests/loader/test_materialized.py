@@ -13,8 +13,8 @@ from lake import CameraVideo, Episode, Lake, create_lake, open_lake
 from lake.video_encode import encode_frames
 from lake.writer import EpisodeWriter
 from loader import PackLoader
-from loader.fetch import WINDOW_PACKS
-from loader.materialize import materialize
+from loader.fetch.fetcher import WINDOW_PACKS
+from loader.materialized.materialize import materialize
 from packing.extend_plan import extend_plan
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan

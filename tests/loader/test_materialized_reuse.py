@@ -8,15 +8,15 @@ import pytest
 
 from lake import Lake
 from lake.errors import LakeError
-from loader import materialized_fetch
+from loader.assembly.shape import BatchShape
 from loader.cursor import Cursor
-from loader.fetch import WINDOW_PACKS, FetchLimits
-from loader.materialize import materialize
-from loader.materialized_fetch import MaterializedFetcher
-from loader.materialized_set import MaterializedSet
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
-from loader.shape import BatchShape
+from loader.fetch.fetcher import WINDOW_PACKS, FetchLimits
+from loader.fetch.plan_rows import PlanRows
+from loader.materialized import fetch as materialized_fetch
+from loader.materialized.fetch import MaterializedFetcher
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import MaterializedSet
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
 from packing.plan import Plan

@@ -12,9 +12,9 @@ import pytest
 from lake import Lake
 from loader import PackLoader
 from loader.cursor import Place
-from loader.histogram import Histogram
-from loader.metrics import STAGES, STALL_S, LoaderMetrics
-from loader.metrics_snapshot import MetricsSnapshot
+from loader.observe.histogram import Histogram
+from loader.observe.metrics import STAGES, STALL_S, LoaderMetrics
+from loader.observe.snapshot import MetricsSnapshot
 from loader.pack_loader import Process
 from tests.loader.scenes import scene_plan
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from loader.episodes import CameraStream
-from loader.needed_bytes import NeededBytes
+from loader.fetch.episodes import CameraStream
+from loader.fetch.needed_bytes import NeededBytes
 from tests.loader.scenes import coded_video
 
 _FRAMES, _GOP = 20, 4

@@ -6,7 +6,7 @@ import pytest
 from lake import Lake
 from loader import LoaderError
 from loader.cursor import Cursor
-from loader.plan_rows import PackRow, PlanRows
+from loader.fetch.plan_rows import PackRow, PlanRows
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.stored_plan import StoredPlan, open_plan

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loader.pool import BufferPool
+from loader.process.buffer_pool import BufferPool
 
 
 def test_a_released_buffer_is_used_again() -> None:

@@ -14,7 +14,7 @@ from lake.read import read_episode
 from loader import Modality, PackLoader
 from loader.batch import NumpyBatch
 from loader.errors import LoaderError
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from packing.errors import PlanError
 from packing.known_layouts import KNOWN_LAYOUTS
 from packing.layout import TokenLayout

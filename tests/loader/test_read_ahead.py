@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from loader import read_ahead
-from loader.read_ahead import ReadAhead
+from loader.fetch import read_ahead
+from loader.fetch.read_ahead import ReadAhead
 
 _NAME = "headrace test"
 _WAIT_S = 30.0  # a broken test ends
@@ -196,7 +196,7 @@ def test_an_idle_thread_holds_no_result() -> None:
 def test_a_read_that_hangs_does_not_keep_the_interpreter() -> None:
     code = (
         "import threading\n"
-        "from loader.read_ahead import ReadAhead\n"
+        "from loader.fetch.read_ahead import ReadAhead\n"
         "reads = ReadAhead('test', 1)\n"
         "reads.start(threading.Event().wait)\n"
     )
@@ -210,7 +210,7 @@ def test_a_read_that_hangs_does_not_keep_the_interpreter() -> None:
 def test_a_fork_ends_without_the_threads_that_it_lacks() -> None:
     code = """
 import os, threading
-from loader.read_ahead import ReadAhead
+from loader.fetch.read_ahead import ReadAhead
 
 reads, gate, locked = ReadAhead("test", 1), threading.Event(), threading.Event()
 reads.start(gate.wait)

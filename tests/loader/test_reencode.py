@@ -13,12 +13,12 @@ from lake.video_index import VideoIndex
 from loader import LoaderError, PackLoader
 from loader.batch import NumpyBatch
 from loader.cursor import Cursor
-from loader.materialize import materialize
-from loader.materialized_pack import PackContent, pack_from_bytes
-from loader.materialized_report import report_of
-from loader.materialized_set import MaterializedSet
-from loader.materialized_settings import MaterializedSettings
-from loader.plan_rows import PlanRows
+from loader.fetch.plan_rows import PlanRows
+from loader.materialized.materialize import materialize
+from loader.materialized.pack import PackContent, pack_from_bytes
+from loader.materialized.pack_set import MaterializedSet
+from loader.materialized.report import report_of
+from loader.materialized.settings import MaterializedSettings
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.window_spans import WindowSpans

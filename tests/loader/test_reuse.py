@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lake import Lake, VideoIndex
 from loader import PackLoader
-from loader.episodes import CameraStream
-from loader.images import ImageTable
-from loader.reuse import Reuse
+from loader.fetch.episodes import CameraStream
+from loader.fetch.images import ImageTable
+from loader.fetch.reuse import Reuse
 from packing.plan import Plan
 from packing.window_spans import WindowSpans
 from tests.loader.scenes import digest, scene_plan

@@ -12,7 +12,7 @@ from lake import CameraVideo
 from lake.errors import VideoError
 from lake.video_decode import FrameDecoder
 from lake.video_runs import DecodeRun, RunTable
-from loader.run_container import TICK, run_as_file
+from loader.decode.run_container import TICK, run_as_file
 from tests.loader.coded_clips import ENCODERS, coded_clip
 from tests.loader.video_kinds import bframe_video
 

@@ -6,7 +6,7 @@ import pytest
 
 from lake import Lake, create_lake, open_lake
 from loader import PackLoader
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from loader.proof.digest import batch_digest
 from loader.proof.elastic import Variant, prove_elastic
 from loader.proof.exactly_once import prove_exactly_once

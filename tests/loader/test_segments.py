@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loader.assembly.segments import (
+    joint_index,
+    padded,
+    padded_sums,
+    ranges,
+    segment_bounds,
+    starts_of,
+)
 from loader.errors import BatchError
-from loader.segments import joint_index, padded, padded_sums, ranges, segment_bounds, starts_of
 from packing.settings import MAX_BUDGET
 
 _LENGTHS = st.lists(st.integers(0, 9), max_size=6)

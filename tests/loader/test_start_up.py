@@ -35,7 +35,7 @@ def heavy_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["loader", "loader.worker", "loader.pack_loader"])
+@pytest.mark.parametrize("module", ["loader", "loader.process.worker", "loader.pack_loader"])
 def test_nothing_heavy_is_imported_with(module: str) -> None:
     assert heavy_after(f"import {module}") == set()
 

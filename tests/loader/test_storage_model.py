@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lake import EpisodeWriter, Lake, create_lake
-from loader import PackLoader, fetch
+from loader import PackLoader
+from loader.fetch import fetcher
 from loader.stream import split_bytes
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
@@ -125,10 +126,10 @@ def test_the_model_knows_what_little_memory_costs(
 
 
 def test_the_model_has_the_loader_s_bounds() -> None:
-    assert packs.WINDOW_PACKS == fetch.WINDOW_PACKS
-    assert packs.MOST_LOOK_AHEAD_PACKS == fetch._MOST_LOOK_AHEAD_PACKS
-    assert model.MOST_LOOK_AHEAD_PICTURES == fetch._MOST_LOOK_AHEAD_IMAGES
-    assert model.WINDOW_SHARE == fetch._WINDOW_SHARE
+    assert packs.WINDOW_PACKS == fetcher.WINDOW_PACKS
+    assert packs.MOST_LOOK_AHEAD_PACKS == fetcher._MOST_LOOK_AHEAD_PACKS
+    assert model.MOST_LOOK_AHEAD_PICTURES == fetcher._MOST_LOOK_AHEAD_IMAGES
+    assert model.WINDOW_SHARE == fetcher._WINDOW_SHARE
     buffer_bytes = inspect.signature(PackLoader).parameters["buffer_bytes"].default
     assert buffer_bytes == model.BUFFER_BYTES
     ahead, limits = split_bytes(8000)

@@ -16,12 +16,13 @@ from lake.errors import VideoError
 from lake.pixels import PixelConverter
 from lake.video_decode import FrameDecoder
 from lake.video_runs import RunTable
-from loader import LoaderError, PackLoader, on_device, torchcodec_frames
-from loader.materialize import materialize
-from loader.metrics import LoaderMetrics
-from loader.shape import BatchShape
+from loader import LoaderError, PackLoader, on_device
+from loader.assembly.shape import BatchShape
+from loader.decode import torchcodec_frames
+from loader.decode.torchcodec_frames import TorchcodecFrames
+from loader.materialized.materialize import materialize
+from loader.observe.metrics import LoaderMetrics
 from loader.torch_face import Batch
-from loader.torchcodec_frames import TorchcodecFrames
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.loader.coded_clips import ENCODERS, coded_clip

@@ -16,8 +16,8 @@ from lake import Lake, create_lake
 from lake.writer import EpisodeWriter
 from loader import LoaderError
 from loader.storage.settings import StorageSettings
-from loader.window import Window
-from loader.window_samples import WindowSamples
+from loader.windows.samples import WindowSamples
+from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
 from tests.loader.window_truth import (
     episodes_by_id,
@@ -342,7 +342,7 @@ def test_without_torch_samples_are_arrays(filmed: Lake) -> None:
     window = open_window(filmed, delta_steps=DELTAS)
     for array, tensor in zip(samples.read(range(22)), window[:], strict=True):
         require_same(tensor, {k: _tensor(v) for k, v in array.items()})
-    code = "import loader.window_samples, sys; print('torch' in sys.modules)"
+    code = "import loader.windows.samples, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from ingest.pipeline import ingest_sources
 from lake import Lake, create_lake
 from loader import LoaderError
-from loader.window import Window
+from loader.windows.window import Window
 from tests.guarantees.test_source_equality import expected_v2, expected_v3, plain_frames
 from tests.ingest import lerobot_data as lerobot
 

@@ -17,7 +17,7 @@ from lake.errors import CorruptDataError
 from lake.writer import EpisodeWriter
 from loader import LoaderError
 from loader.storage.tiers import Tiers
-from loader.window import Window
+from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
 from tests.loader.damage import damaged_copy
 from tests.loader.window_truth import episodes_by_id, expected, places, require_same

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader import LoaderError
-from loader.window_steps import Deltas, whole_steps
+from loader.windows.steps import Deltas, whole_steps
 
 RATES = st.sampled_from([1.0, 3.0, 10.0, 15.0, 29.97, 30000 / 1001, 30.0, 50 / 3, 60.0, 1000.0])
 

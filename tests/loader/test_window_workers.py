@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subs
 
 from lake import Lake, create_lake, open_lake
 from loader import LoaderError
-from loader.window import Window
+from loader.windows.window import Window
 from tests.loader import scenes
 from tests.loader.window_truth import require_same
 from tests.s3_server import S3Server

@@ -9,7 +9,7 @@ from lake import Lake
 from loader import PackLoader
 from loader.batch import NumpyBatch
 from loader.errors import BatchError
-from loader.wire import Frame, read_batch
+from loader.process.wire import Frame, read_batch
 from packing.plan import Plan
 from tests.loader.scenes import digest, written
 

@@ -163,7 +163,7 @@ def test_shuffle_is_judged_by_what_came(recorded: Recorded) -> None:
 
 
 def test_episodes_as_mp4_show_the_frames_of_the_dataset(recorded: Recorded) -> None:
-    from loader.window import Window
+    from loader.windows.window import Window
 
     window = Window(recorded.lake, image_dtype="uint8")
     at = 0

@@ -6,8 +6,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from loader import fetch
-from loader.reuse import Reuse
+from loader.fetch import fetcher
+from loader.fetch.reuse import Reuse
 from packing.seeded import random_words
 from tools.bench import packing_decode
 from tools.bench.packing_data import windows
@@ -34,8 +34,8 @@ def _by_the_loader(packs: list[list[int]], stream: _Stream, look_ahead: int) -> 
     entered = decoded = most = 0
     kept: set[int] = set()
     for at, table in enumerate(tables):
-        if at % fetch.WINDOW_PACKS == 0:
-            while entered < min(at + fetch.WINDOW_PACKS + look_ahead, len(tables)):
+        if at % fetcher.WINDOW_PACKS == 0:
+            while entered < min(at + fetcher.WINDOW_PACKS + look_ahead, len(tables)):
                 reuse.enter(tables[entered])
                 entered += 1
         pictures = reuse.plan(table)
@@ -81,12 +81,12 @@ def test_frames_decoded_and_kept_are_those_of_the_loader(
 
 
 def test_looking_ahead_has_the_loader_s_limits() -> None:
-    assert packing_decode.MOST_LOOK_AHEAD_PACKS == fetch._MOST_LOOK_AHEAD_PACKS
-    assert packing_decode.MOST_LOOK_AHEAD_IMAGES == fetch._MOST_LOOK_AHEAD_IMAGES
-    assert look_ahead_packs(1, 1, 10.0) == fetch.WINDOW_PACKS
+    assert packing_decode.MOST_LOOK_AHEAD_PACKS == fetcher._MOST_LOOK_AHEAD_PACKS
+    assert packing_decode.MOST_LOOK_AHEAD_IMAGES == fetcher._MOST_LOOK_AHEAD_IMAGES
+    assert look_ahead_packs(1, 1, 10.0) == fetcher.WINDOW_PACKS
     assert look_ahead_packs(40, 2, 10.0) == 80
     assert look_ahead_packs(40, 64, 10.0) == 256
-    assert look_ahead_packs(40, 64, 1000.0) == 16 - fetch.WINDOW_PACKS
+    assert look_ahead_packs(40, 64, 1000.0) == 16 - fetcher.WINDOW_PACKS
 
 
 def test_the_frontier_holds_the_planner_s_choice_and_a_global_shuffle() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from lake import Lake
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
-from loader.materialize import materialize
+from loader.materialized.materialize import materialize
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import plan_windows, train_config

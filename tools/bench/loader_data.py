@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ingest.pipeline import ingest_sources
 from lake import Lake, create_lake, open_lake
 from loader.cursor import Place
-from loader.plan_rows import PlanRows
+from loader.fetch.plan_rows import PlanRows
 from packing.layout import TokenLayout
 from packing.make_plan import make_plan
 from packing.plan import Plan

@@ -1,4 +1,4 @@
-"""The single-sample face: `loader.window.Window` in torch's DataLoader, in the order of the plan.
+"""The single-sample face: `loader.Window` in torch's DataLoader, in the order of the plan.
 
 What a trainer written for LeRobotDataset gets by changing one import, on the same terms as
 LeRobot's own DataLoader: batches of 32, the same samples in the same order, dicts of uint8 tensors.
@@ -50,7 +50,7 @@ def face_ratios(
 def _time(recorded: Recorded, *, workers: int, skip: int, count: int) -> list[Stretch]:
     from torch.utils.data import DataLoader
 
-    from loader.window import Window
+    from loader.windows.window import Window
 
     shape = recorded.shape
     order = planned_order(recorded.windows, shape, packs=skip + count + 2 * workers + 1)

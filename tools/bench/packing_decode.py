@@ -1,9 +1,9 @@
 """How many frames a loader decodes and keeps for a plan of windows, without decoding any.
 
-The rule is that of `loader.reuse`: when a frame is missing, its group of pictures is decoded from
-its key frame to the last frame that this pack or a known coming pack shows; those shown are kept
-until then. How many coming packs are known is the rule of `loader.fetch`. A rank is one decoder
-that sees its own slots only. Every frame is shown by one window, as with a history of 1.
+The rule is that of `loader.fetch.reuse`: when a frame is missing, its group of pictures is decoded
+from its key frame to the last frame that this pack or a known coming pack shows; those shown are
+kept until then. How many coming packs are known is the rule of `loader.fetch.fetcher`. A rank is
+one decoder that sees its own slots only. Every frame is shown by one window (a history of 1).
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from loader.fetch import WINDOW_PACKS
+from loader.fetch.fetcher import WINDOW_PACKS
 from packing.spans import Int64s
 
-# As `loader.fetch` looks ahead at most.
+# As `loader.fetch.fetcher` looks ahead at most.
 MOST_LOOK_AHEAD_PACKS: Final = 256
 MOST_LOOK_AHEAD_IMAGES: Final = 1 << 14
 

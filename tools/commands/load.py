@@ -16,7 +16,7 @@ from tools.commands.load_report import load_table
 
 if TYPE_CHECKING:
     from loader import PackLoader
-    from loader.live_view import LiveView
+    from loader.observe.live_view import LiveView
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +86,7 @@ def load(
     """
     from lake import open_lake
     from loader import LoaderError, PackLoader
-    from loader.live_view import LiveView
+    from loader.observe.live_view import LiveView
     from loader.storage.settings import StorageSettings
 
     if cache_gb is not None and cache_dir is None:

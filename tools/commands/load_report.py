@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from loader.log_lines import TROUBLES, milliseconds
-from loader.metrics import STALL_S
+from loader.observe.log_lines import TROUBLES, milliseconds
+from loader.observe.metrics import STALL_S
 
 _SHOWN_STALLS: Final = 3
 

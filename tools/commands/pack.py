@@ -207,7 +207,7 @@ def pack(
     from rich.console import Console
 
     from lake import open_lake
-    from loader.materialized_settings import MaterializedSettings
+    from loader.materialized.settings import MaterializedSettings
     from packing.make_plan import make_plan
     from packing.plan_picture import draw_plan
     from packing.plan_store import save_plan

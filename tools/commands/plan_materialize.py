@@ -11,8 +11,8 @@ from tools.commands.lake_options import OptionError, StorageOptions, storage_opt
 
 if TYPE_CHECKING:
     from lake import Lake
-    from loader.materialized_report import MaterializedReport
-    from loader.materialized_settings import MaterializedSettings
+    from loader.materialized.report import MaterializedReport
+    from loader.materialized.settings import MaterializedSettings
     from packing.stored_plan import AnyPlan
 
 _SIZE = re.compile(r"(\d+)x(\d+)")
@@ -56,7 +56,7 @@ def materialize(
     Example: headrace plan materialize robots.lake mix --workers 8 --codec h264 --image-size 224x224
     """
     from lake import open_lake
-    from loader.materialized_settings import MaterializedSettings
+    from loader.materialized.settings import MaterializedSettings
     from packing.stored_plan import open_plan
 
     settings = MaterializedSettings(
@@ -80,8 +80,8 @@ def write_packs(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from loader.materialize import materialize as write
-    from loader.materialized_report import report_of
+    from loader.materialized.materialize import materialize as write
+    from loader.materialized.report import report_of
 
     console = Console(stderr=True)
     with Progress(
@@ -145,7 +145,7 @@ def print_report(report: "MaterializedReport", lake: str, plan: str) -> None:
 def materialized_sets(lake: "Lake", plan_hash: str) -> list[dict[str, Any]] | None:
     """The sets of a plan as plain JSON; None where the lake cannot be listed."""
     from lake.errors import LakeError
-    from loader.materialized_set import list_sets
+    from loader.materialized.pack_set import list_sets
 
     try:
         return [asdict(entry) for entry in list_sets(lake, plan_hash)]
@@ -174,7 +174,7 @@ def _fidelity(report: "MaterializedReport") -> str:
 
 
 def _remove(lake: "Lake", plan: str, settings: "MaterializedSettings", *, as_json: bool) -> None:
-    from loader.materialized_set import remove_set
+    from loader.materialized.pack_set import remove_set
     from packing.plan_store import find_plan
 
     remove_set(lake, find_plan(lake, plan).plan_hash, settings)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, cache_folder
 from loader.storage.node_cache import NodeCache, entry_name
 from loader.storage.room import disk_bytes

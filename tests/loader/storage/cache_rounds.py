@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, FLIGHTS, TEMPORARY, cache_folder
 from loader.storage.node_cache import NodeCache, entry_name
 from loader.storage.room import disk_bytes

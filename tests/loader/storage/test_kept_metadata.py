@@ -9,10 +9,10 @@ import pytest
 from lake import Lake, open_lake
 from lake.errors import LakeError
 from lake.read_video import ByteRange, read_ranges
-from loader.materialize import materialize
-from loader.materialized_set import MaterializedSet
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
+from loader.fetch.plan_rows import PlanRows
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import MaterializedSet
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers

@@ -11,7 +11,7 @@ import pytest
 from lake import Lake
 from lake.errors import CorruptDataError, EpisodeNotFoundError, LakeError
 from loader.errors import LoaderError, StorageTimeoutError
-from loader.metrics import LoaderMetrics
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.origin import Origin, bounded, full_jitter
 from loader.storage.settings import StorageSettings
 

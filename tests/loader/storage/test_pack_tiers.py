@@ -9,9 +9,9 @@ import pytest
 
 from lake import Lake
 from loader import PackLoader
-from loader.materialize import materialize
-from loader.materialized_set import SCHEMA, MaterializedSet
-from loader.metrics import LoaderMetrics
+from loader.materialized.materialize import materialize
+from loader.materialized.pack_set import SCHEMA, MaterializedSet
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, cache_folder
 from loader.storage.pack_tiers import PackTiers
 from loader.storage.settings import StorageSettings
@@ -32,7 +32,7 @@ def plan(lake: Lake) -> Plan:
     plan = scenes.scene_plan(lake)
     save_plan(lake, plan, "mix")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loader.materialize_chunk._FILE_BYTES", 20_000)  # several files
+        patch.setattr("loader.materialized.chunk._FILE_BYTES", 20_000)  # several files
         materialize(lake, plan, workers=0)
     return plan
 

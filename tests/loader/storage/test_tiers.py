@@ -14,8 +14,8 @@ from lake.read import signal_columns
 from lake.read_video import INDEX_COLUMNS, ByteRange, read_ranges
 from lake.take import take_rows
 from lake.writer import EpisodeWriter
-from loader.metrics import LoaderMetrics
-from loader.plan_rows import PlanRows
+from loader.fetch.plan_rows import PlanRows
+from loader.observe.metrics import LoaderMetrics
 from loader.storage.cache_folder import ENTRIES, cache_folder
 from loader.storage.cached_blocks import blob_of
 from loader.storage.settings import StorageSettings

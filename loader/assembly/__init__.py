@@ -1,0 +1,1 @@
+"""From plan rows and signals to the arrays of a batch."""

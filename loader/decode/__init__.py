@@ -1,0 +1,1 @@
+"""Packets to pictures, on the CPU or a GPU."""

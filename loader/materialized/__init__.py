@@ -1,0 +1,1 @@
+"""Packs written once as rows of their own, so that each is one read."""

@@ -1,0 +1,1 @@
+"""What a loader spends, and on what: as figures, log lines and a live table."""

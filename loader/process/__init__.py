@@ -1,0 +1,1 @@
+"""The decode process of a rank: its job, its messages, the buffers that both sides share."""

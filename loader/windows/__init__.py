@@ -1,0 +1,1 @@
+"""Single samples with deltas in time, for trainers that exist."""
