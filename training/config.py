@@ -5,75 +5,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
-from training.errors import ConfigError
+from training.errors import ConfigError, require_positive
+from training.models.film.config import FilmConfig
+from training.models.kinds import PRESETS, ModelConfig
 from training.settings import build, merge
-
-
-def _positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{name} must be positive, not {value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Sizes of the policy. What the data decide (dims, vocabulary, cameras) is not here.
-
-    Attributes:
-        width: features of a prefix token (image, text, state).
-        expert_width: features of an action token; even, for the sines and cosines of the time.
-        layers: depth of the trunk, and of the action expert beside it.
-        heads: attention heads, shared by trunk and expert.
-        head_dim: features of a head; even, for the rotary position encoding.
-        mlp_ratio: hidden features of an MLP over its width.
-        text_layers: attention layers over the instruction alone, before trunk and FiLM.
-        conv_channels: channels of the image encoder's stages; each halves the picture. Two keep a
-            map fine enough to tell where things are in pictures of 64 pixels.
-        film: let the instruction modulate the image encoder (FiLM, arXiv:1709.07871).
-        time_sampling: density of the flow-matching time: `beta` as in pi0, or `uniform`.
-        flow_steps: Euler steps at inference.
-    """
-
-    width: int = 128
-    expert_width: int = 128
-    layers: int = 2
-    heads: int = 4
-    head_dim: int = 32
-    mlp_ratio: int = 3
-    text_layers: int = 1
-    conv_channels: tuple[int, ...] = (32, 32)
-    film: bool = True
-    time_sampling: Literal["beta", "uniform"] = "uniform"
-    flow_steps: int = 5
-
-    def __post_init__(self) -> None:
-        for name in (
-            "width", "expert_width", "layers", "heads", "head_dim", "mlp_ratio", "flow_steps",
-        ):  # fmt: skip
-            _positive(f"model.{name}", getattr(self, name))
-        for name in ("expert_width", "head_dim"):
-            if getattr(self, name) % 2:
-                raise ConfigError(f"model.{name} must be even, not {getattr(self, name)}")
-        if not self.conv_channels or min(self.conv_channels) <= 0:
-            raise ConfigError(
-                f"model.conv_channels must be one or more positive numbers: {self.conv_channels}"
-            )
-        if self.text_layers < 0:
-            raise ConfigError(f"model.text_layers cannot be negative: {self.text_layers}")
-
-
-PRESETS: Final[Mapping[str, ModelConfig]] = {
-    "tiny": ModelConfig(),
-    "small": ModelConfig(
-        width=256,
-        expert_width=256,
-        layers=4,
-        heads=8,
-        conv_channels=(32, 64, 64),
-    ),
-}
-"""Named sizes: `tiny` learns a demo on two CPU cores in minutes, `small` wants more patience."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +36,8 @@ class OptimizerConfig:
     ema_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _positive("optimizer.lr", self.lr)
-        _positive("optimizer.clip_norm", self.clip_norm)
+        require_positive("optimizer.lr", self.lr)
+        require_positive("optimizer.clip_norm", self.clip_norm)
         if self.warmup_steps < 0:
             raise ConfigError(f"optimizer.warmup_steps cannot be negative: {self.warmup_steps}")
         if not self.weight_decay >= 0:
@@ -126,8 +63,8 @@ class CheckpointConfig:
     keep: int = 3
 
     def __post_init__(self) -> None:
-        _positive("checkpoint.every_steps", self.every_steps)
-        _positive("checkpoint.keep", self.keep)
+        require_positive("checkpoint.every_steps", self.every_steps)
+        require_positive("checkpoint.keep", self.keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +94,10 @@ class LoaderConfig:
     max_bad_share: float = 1e-4
 
     def __post_init__(self) -> None:
-        _positive("loader.buffer_mb", self.buffer_mb)
-        _positive("loader.cache_gb", self.cache_gb)
+        require_positive("loader.buffer_mb", self.buffer_mb)
+        require_positive("loader.cache_gb", self.cache_gb)
         if self.image_size is not None:
-            _positive("loader.image_size", self.image_size)
+            require_positive("loader.image_size", self.image_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +117,7 @@ class TrainConfig:
         threads: CPU threads of torch; 0 leaves its default.
     """
 
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=FilmConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
@@ -192,8 +129,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if self.steps is not None:
-            _positive("steps", self.steps)
-        _positive("log_every", self.log_every)
+            require_positive("steps", self.steps)
+        require_positive("log_every", self.log_every)
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed must lie in [0, 2**63), not {self.seed}")
         if self.threads < 0:

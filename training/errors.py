@@ -21,3 +21,13 @@ class NonFiniteLossError(TrainingError):
 
 class RankLostError(TrainingError):
     """Another process of the run is gone, and this one cannot go on alone."""
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse a setting.
+
+    Raises:
+        ConfigError: it is not above 0.
+    """
+    if not value > 0:
+        raise ConfigError(f"{name} must be positive, not {value}")

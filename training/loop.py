@@ -25,24 +25,24 @@ from loader.pack_loader import PackLoader
 from loader.storage.settings import StorageSettings
 from packing.plan_header import PlanHeader
 from packing.stored_plan import AnyPlan
-from training.attention import attention_backend
-from training.checkpoint import (
+from training.attention.varlen import attention_backend
+from training.checkpoints.checkpoint import (
     Progress,
     latest_checkpoint,
     load_checkpoint,
     read_progress,
     save_checkpoint,
 )
-from training.config import ModelConfig, TrainConfig
+from training.config import TrainConfig
 from training.distributed import Ranks, data_parallel, process_group
 from training.errors import ConfigError, NonFiniteLossError
-from training.flops import training_flops
-from training.lineage import enter_run
+from training.logs.lineage import enter_run
+from training.logs.metrics import StepMetrics, peak_flops
+from training.logs.run_logs import Records
 from training.loss import PackedLoss, flow_matching_loss, scale_gradients, sum_over_ranks
-from training.metrics import StepMetrics, peak_flops
-from training.model import PolicyModel
+from training.models.kinds import ModelConfig, build_model
+from training.models.policy_model import PolicyModel
 from training.policy_spec import PolicySpec
-from training.records import Records
 from training.run_folder import run_folder
 from training.schedule import learning_rate
 from training.sigterm import sigterm_flag
@@ -97,7 +97,7 @@ def train(
     config: TrainConfig,
     *,
     resume: Literal["auto", "never"] = "auto",
-    make_model: Callable[[ModelConfig, PolicySpec], nn.Module] = PolicyModel,
+    make_model: Callable[[ModelConfig, PolicySpec], nn.Module] = build_model,
     loss_of: PackedLoss = flow_matching_loss,
     on_step: Callable[[StepMetrics, int], None] | None = None,
 ) -> TrainResult:
@@ -304,7 +304,8 @@ def _sum(
         spans=sum(pack.num_spans for pack in packs),
         bad_spans=sum(pack.num_spans - int(pack.sample_weights.count_nonzero()) for pack in packs),
         # A model of the user's own has no estimate, and no MFU.
-        flops=sum(training_flops(model, pack) for pack in packs)
+        # The backward pass costs twice the forward pass.
+        flops=3 * sum(model.forward_flops(pack) for pack in packs)
         if isinstance(model, PolicyModel)
         else 0.0,
         wait_s=wait_s,

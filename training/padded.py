@@ -7,33 +7,25 @@ gradients are those of the packed batch to rounding.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from loader.batch import IGNORED_LABEL, Modality, PackedBatch
-from training.attention import Segments
-from training.model import PolicyModel
+
+A = TypeVar("A")
 
 
-class PaddedPolicyModel(PolicyModel):
-    """The same weights on batches from `padded_batches`: pads are computed, and masked."""
+class PaddedPack(PackedBatch[A]):
+    """A batch whose segments are of equal size and hold pads: `token_modality` is PAD there.
 
-    def segments(self, batch: PackedBatch[Tensor]) -> tuple[Segments, Segments]:
-        """The packed model's calls with a key mask."""
-        prefix, queries = super().segments(batch)
-        real = torch.cat((_real_tokens(batch), batch.action_dim_mask.any(dim=1)))
-        return (
-            replace(prefix, key_mask=_real_tokens(batch)),
-            replace(queries, key_mask=real[batch.kv_index]),
-        )
-
-    def prefix_lengths(self, batch: PackedBatch[Tensor]) -> Tensor:
-        """[N] int64 real prefix tokens: action queries count on from there, not from the pads."""
-        return _real_tokens(batch).long().reshape(len(batch.span_ids), -1).sum(dim=1)
+    Every field means what it means in `PackedBatch`; action queries past a span's own have no real
+    dimension in `action_dim_mask`.
+    """
 
 
-def padded_batches(batch: PackedBatch[Tensor], batch_size: int) -> Iterator[PackedBatch[Tensor]]:
+def padded_batches(batch: PackedBatch[Tensor], batch_size: int) -> Iterator[PaddedPack[Tensor]]:
     """Split a packed batch into padded ones, spans in order.
 
     Args:
@@ -49,11 +41,7 @@ def padded_tokens(batch: PackedBatch[Tensor]) -> int:
     return len(batch.input_ids) + len(batch.actions)
 
 
-def _real_tokens(batch: PackedBatch[Tensor]) -> Tensor:
-    return batch.token_modality != Modality.PAD
-
-
-def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PackedBatch[Tensor]:
+def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PaddedPack[Tensor]:
     spans = stop - first
     token_from, token_to, tokens = _places(batch.cu_seqlens, first, stop)
     query_from, query_to, queries = _places(batch.cu_seqlens_action, first, stop)
@@ -79,7 +67,7 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PackedBatch[Tenso
     def token(values: Tensor, fill: int) -> Tensor:
         return _spread(values, token_from, token_to, spans * tokens, fill)
 
-    return replace(
+    fields = replace(
         batch,
         input_ids=token(batch.input_ids, 0),
         position_ids=token(batch.position_ids, 0),
@@ -120,6 +108,7 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PackedBatch[Tenso
         num_items_in_batch=0,
         num_action_items=int(mask[weights > 0].sum()),
     )  # fmt: skip
+    return PaddedPack(**vars(fields))
 
 
 def _places(cu_seqlens: Tensor, first: int, stop: int) -> tuple[Tensor, Tensor, int]:

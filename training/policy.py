@@ -11,11 +11,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from packing.known_layouts import choose_prompt
-from training.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
-from training.checksums import require_checksums
-from training.config import ModelConfig
+from training.checkpoints.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
+from training.checkpoints.checksums import require_checksums
 from training.errors import CheckpointError, ConfigError
-from training.model import PolicyModel
+from training.models.kinds import ModelConfig, build_model
+from training.models.policy_model import PolicyModel
 from training.observation import observation_batch
 from training.policy_spec import PolicySpec
 from training.settings import build
@@ -150,7 +150,7 @@ def load_model(path: Path) -> PolicyModel:
         require_checksums(folder, ("policy.json", "policy.safetensors"))
         config = build(ModelConfig, raw["model"], "model")
         spec = PolicySpec.from_json(json.dumps(raw["spec"]))
-        model = PolicyModel(config, spec)
+        model = build_model(config, spec)
         model.load_state_dict(load_file(folder / "policy.safetensors"))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"cannot load the policy in {folder}: {error}") from error

@@ -6,8 +6,9 @@ from typing import Self
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from training.config import ModelConfig, OptimizerConfig, TrainConfig
+from training.config import OptimizerConfig, TrainConfig
 from training.ema import Ema
+from training.models.kinds import ModelConfig
 from training.policy_spec import PolicySpec
 
 

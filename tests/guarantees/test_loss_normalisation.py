@@ -13,7 +13,7 @@ from tests.training.batches import TINY, make_spans, pack, policy_spec
 from tests.training.gradients_worker import CASES, gradients, packs_of
 from training.distributed import Ranks
 from training.loss import flow_matching_loss
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
@@ -66,7 +66,7 @@ def test_ranks_agree_to_the_bit(two_ranks: list[dict[str, Gradients]], case: str
 
 def global_mean(batch: PackedBatch[torch.Tensor]) -> Gradients:
     torch.manual_seed(0)
-    model = PolicyModel(TINY, policy_spec())
+    model = FilmPolicy(TINY, policy_spec())
     torch.autograd.backward(flow_matching_loss(model(batch), batch) / batch.num_action_items)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -79,7 +79,7 @@ def test_accumulated_packs_have_the_gradients_of_one_pack() -> None:
 def test_mean_of_means_would_be_wrong() -> None:
     """The trap that the global count avoids: the cases above do tell the two apart."""
     torch.manual_seed(0)
-    model = PolicyModel(TINY, policy_spec())
+    model = FilmPolicy(TINY, policy_spec())
     packs = packs_of("unequal")
     for batch in packs:
         mean = flow_matching_loss(model(batch), batch) / batch.num_action_items

@@ -9,15 +9,15 @@ import torch
 
 from loader.batch import PackedBatch
 from tests.training.batches import TINY, Span, make_spans, pack, policy_spec
-from training.layers import ExpertLayer
 from training.loss import flow_matching_loss
-from training.model import PolicyModel
+from training.models.film.layers import ExpertLayer
+from training.models.film.model import FilmPolicy
 
 
 @pytest.fixture
-def model() -> PolicyModel:
+def model() -> FilmPolicy:
     torch.manual_seed(0)
-    model = PolicyModel(TINY, policy_spec())
+    model = FilmPolicy(TINY, policy_spec())
     # Modulations start at zero; a random one exercises the path of the flow time.
     for layer in model.expert:
         assert isinstance(layer, ExpertLayer)
@@ -26,7 +26,7 @@ def model() -> PolicyModel:
 
 
 def loss_and_gradients(
-    model: PolicyModel, batches: Sequence[PackedBatch[torch.Tensor]]
+    model: FilmPolicy, batches: Sequence[PackedBatch[torch.Tensor]]
 ) -> tuple[float, dict[str, torch.Tensor]]:
     model.zero_grad()
     total = sum(batch.num_action_items for batch in batches)
@@ -51,7 +51,7 @@ def assert_same(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packed_loss_and_gradients_are_those_of_each_span_alone(
-    model: PolicyModel, seed: int
+    model: FilmPolicy, seed: int
 ) -> None:
     spans = make_spans(12, seed=seed)
     packed = loss_and_gradients(model, [pack(spans, pad=7)])
@@ -59,7 +59,7 @@ def test_packed_loss_and_gradients_are_those_of_each_span_alone(
     assert_same(packed, alone)
 
 
-def test_order_and_grouping_of_spans_do_not_matter(model: PolicyModel) -> None:
+def test_order_and_grouping_of_spans_do_not_matter(model: FilmPolicy) -> None:
     spans = make_spans(15, seed=9)
     rng = np.random.default_rng(1)
     reference = loss_and_gradients(model, [pack(spans)])
@@ -71,7 +71,7 @@ def test_order_and_grouping_of_spans_do_not_matter(model: PolicyModel) -> None:
         )
 
 
-def test_dropping_pad_tokens_changes_nothing(model: PolicyModel) -> None:
+def test_dropping_pad_tokens_changes_nothing(model: FilmPolicy) -> None:
     batch = pack(make_spans(9, seed=3), pad=41)
     assert_same(loss_and_gradients(model, [batch]), loss_and_gradients(model, [batch.trimmed()]))
 
@@ -87,7 +87,7 @@ def changed(span: Span) -> Span:
 
 
 @pytest.mark.parametrize("victim", [0, 4, 8])
-def test_one_span_never_reaches_another(model: PolicyModel, victim: int) -> None:
+def test_one_span_never_reaches_another(model: FilmPolicy, victim: int) -> None:
     spans = make_spans(9, seed=5)
     before = pack(spans, pad=5)
     spans[victim] = changed(spans[victim])
@@ -100,7 +100,7 @@ def test_one_span_never_reaches_another(model: PolicyModel, victim: int) -> None
     assert not torch.equal(one[~others], other[~others])
 
 
-def test_values_that_do_not_count_reach_nothing(model: PolicyModel) -> None:
+def test_values_that_do_not_count_reach_nothing(model: FilmPolicy) -> None:
     batch = pack(make_spans(9, seed=6))
     lost = (batch.action_loss_weights == 0)[:, None] | ~batch.action_dim_mask
     assert bool(lost.any())
@@ -110,7 +110,7 @@ def test_values_that_do_not_count_reach_nothing(model: PolicyModel) -> None:
     assert all(torch.equal(g, other[1][name]) for name, g in one[1].items())
 
 
-def test_a_missing_camera_equals_nothing_there(model: PolicyModel) -> None:
+def test_a_missing_camera_equals_nothing_there(model: FilmPolicy) -> None:
     """Dropping a span's pictures leaves all other spans bit-equal, and costs no token."""
     spans = make_spans(6, seed=7)
     with_pictures = next(i for i, span in enumerate(spans) if len(span.images) == 2)

@@ -13,10 +13,10 @@ from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import make_lake, plan_windows, train_config
 from tests.training.train_worker import Job, run, training_processes
-from training.checkpoint import latest_checkpoint
-from training.ledger import surviving_trajectory
+from training.checkpoints.checkpoint import latest_checkpoint
+from training.logs.ledger import surviving_trajectory
+from training.logs.metrics import read_metrics
 from training.loop import train
-from training.metrics import read_metrics
 
 _SIGKILLED = -9
 # Nine processes train one after another; the limit is for a machine that does much else.

@@ -16,9 +16,9 @@ from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import make_lake, plan_windows
 from tools.cli import build_app
-from training.checkpoint import read_progress
+from training.checkpoints.checkpoint import read_progress
 from training.config import TrainConfig
-from training.ledger import surviving_trajectory
+from training.logs.ledger import surviving_trajectory
 
 SMALL = [
     "--set", "model.width=16", "--set", "model.expert_width=16", "--set", "model.heads=2",

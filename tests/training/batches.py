@@ -10,13 +10,13 @@ from torch import Tensor
 
 from loader.batch import Modality, PackedBatch
 from packing.layout import TokenLayout
-from training.config import ModelConfig
+from training.models.film.config import FilmConfig
 from training.policy_spec import Moments, PolicySpec
 
 IMAGE_TOKENS = 4
 STATE_DIMS = (5, 3)
 ACTION_DIMS = (4, 2)
-TINY = ModelConfig(
+TINY = FilmConfig(
     width=32, expert_width=24, layers=2, heads=2, head_dim=8, conv_channels=(8, 16), flow_steps=3
 )
 

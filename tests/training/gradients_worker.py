@@ -14,7 +14,7 @@ from tests.training.batches import TINY, make_spans, pack, policy_spec
 from training.distributed import Ranks, data_parallel
 from training.loop import _backward
 from training.loss import flow_matching_loss, scale_gradients, sum_over_ranks
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 
 CASES = ("unequal", "fewer slots than ranks need", "a rank without pictures")
 
@@ -43,7 +43,7 @@ def share(
 def gradients(case: str, ranks: Ranks) -> dict[str, torch.Tensor]:
     """Gradients of the global mean, as the loop makes them."""
     torch.manual_seed(0)
-    model = PolicyModel(TINY, policy_spec())
+    model = FilmPolicy(TINY, policy_spec())
     replicated = data_parallel(model, ranks)
     packs = share(packs_of(case), ranks.rank, ranks.world_size)
     _backward(replicated, packs, flow_matching_loss, ranks)

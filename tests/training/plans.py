@@ -15,12 +15,12 @@ from tests.episodes import make_episode
 from training.config import (
     CheckpointConfig,
     LoaderConfig,
-    ModelConfig,
     OptimizerConfig,
     TrainConfig,
 )
+from training.models.film.config import FilmConfig
 
-SMALLEST = ModelConfig(
+SMALLEST = FilmConfig(
     width=16, expert_width=16, layers=2, heads=2, head_dim=8, conv_channels=(8, 8), flow_steps=2
 )
 

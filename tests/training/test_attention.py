@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.attention import Segments, attention_backend, varlen_attention
+from training.attention.segments import Segments
+from training.attention.varlen import attention_backend, varlen_attention
 
 
 def segments(

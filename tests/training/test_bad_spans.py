@@ -15,11 +15,11 @@ from packing.plan import Plan
 from tests.loader.damage import damaged_copy
 from tests.training.plans import SMALLEST, train_config
 from training.config import TrainConfig
-from training.ledger import surviving_trajectory
+from training.logs.ledger import surviving_trajectory
+from training.logs.metrics import read_metrics
 from training.loop import train
 from training.loss import flow_matching_loss
-from training.metrics import read_metrics
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 from training.policy_spec import PolicySpec
 
 Planned = tuple[Lake, Plan]
@@ -83,7 +83,7 @@ def test_loss_and_gradients_are_those_of_the_other_spans(
     lake, plan = planned_cameras
     damaged = _damaged(lake, tmp_path / "damaged.lake", 1)
     torch.manual_seed(0)
-    model = PolicyModel(SMALLEST, PolicySpec.from_plan(plan.header, image_size=None))
+    model = FilmPolicy(SMALLEST, PolicySpec.from_plan(plan.header, image_size=None))
 
     def learned(batch: PackedBatch[torch.Tensor]) -> list[torch.Tensor]:
         model.zero_grad()

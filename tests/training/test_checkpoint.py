@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.training.batches import TINY, make_spans, pack, policy_spec
-from training import checkpoint as checkpoint_module
-from training.checkpoint import (
+from training.checkpoints import checkpoint as checkpoint_module
+from training.checkpoints.checkpoint import (
     Progress,
     latest_checkpoint,
     load_checkpoint,
@@ -20,7 +20,7 @@ from training.config import OptimizerConfig, TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
 from training.loss import flow_matching_loss
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 from training.policy import load_model
 from training.trained import Trained
 
@@ -42,7 +42,7 @@ def progress(step: int) -> Progress:
 
 def fresh(seed: int = 0, *, config: TrainConfig = CONFIG) -> Trained:
     torch.manual_seed(seed)
-    model = PolicyModel(config.model, policy_spec())
+    model = FilmPolicy(config.model, policy_spec())
     return Trained.start(model, model.spec, config)
 
 

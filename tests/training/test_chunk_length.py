@@ -6,18 +6,16 @@ import pytest
 import torch
 
 from tests.training.batches import make_spans, pack, policy_spec
-from training.config import ModelConfig
-from training.model import PolicyModel
+from training.models.film.config import FilmConfig
+from training.models.film.model import FilmPolicy
 
-CONFIG = ModelConfig(
-    width=32, expert_width=32, layers=2, heads=2, head_dim=16, conv_channels=(8, 8)
-)
+CONFIG = FilmConfig(width=32, expert_width=32, layers=2, heads=2, head_dim=16, conv_channels=(8, 8))
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_an_action_does_not_depend_on_how_many_follow(length: int) -> None:
     torch.manual_seed(0)
-    model = PolicyModel(CONFIG, policy_spec()).eval()
+    model = FilmPolicy(CONFIG, policy_spec()).eval()
     whole = next(span for span in make_spans(20) if len(span.actions) == 6)
     whole = replace(whole, valid=whole.valid | True)
     cut = replace(whole, actions=whole.actions[:length], valid=whole.valid[:length])

@@ -3,8 +3,10 @@ from typing import Any
 
 import pytest
 
-from training.config import PRESETS, ModelConfig, OptimizerConfig, TrainConfig
+from training.config import OptimizerConfig, TrainConfig
 from training.errors import ConfigError
+from training.models.film.config import FilmConfig
+from training.models.kinds import PRESETS
 
 
 def test_dict_round_trip() -> None:
@@ -83,4 +85,4 @@ def test_missing_file_and_preset_are_named(tmp_path: Path) -> None:
 
 
 def test_presets_are_valid() -> None:
-    assert all(isinstance(preset, ModelConfig) for preset in PRESETS.values())
+    assert all(isinstance(preset, FilmConfig) for preset in PRESETS.values())

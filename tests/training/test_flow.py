@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from training.flow import FlowDraws, draw_flow
+from training.models.flow import FlowDraws, draw_flow
 
 
 def draw(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from training.errors import TrainingError
-from training.ledger import Consumed, Ledger, next_attempt, surviving_trajectory
+from training.logs.ledger import Consumed, Ledger, next_attempt, surviving_trajectory
 
 
 def packs(step: int, slots: range, tag: int = 0) -> list[Consumed]:

@@ -17,15 +17,16 @@ from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import plan_windows, train_config
 from training import loop
-from training.checkpoint import latest_checkpoint, load_checkpoint, read_progress
-from training.config import ModelConfig, TrainConfig
+from training.checkpoints.checkpoint import latest_checkpoint, load_checkpoint, read_progress
+from training.config import TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError, ConfigError, NonFiniteLossError
-from training.ledger import surviving_trajectory
+from training.logs.ledger import surviving_trajectory
+from training.logs.metrics import StepMetrics, read_metrics
 from training.loop import train
 from training.loss import Prediction
-from training.metrics import StepMetrics, read_metrics
-from training.model import PolicyModel
+from training.models.film.config import FilmConfig
+from training.models.film.model import FilmPolicy
 from training.policy_spec import PolicySpec
 from training.trained import Trained
 
@@ -123,7 +124,7 @@ def test_sigterm_ends_after_the_step_with_a_checkpoint(planned: Planned, tmp_pat
     ).read_bytes()
 
 
-class Poisoned(PolicyModel):
+class Poisoned(FilmPolicy):
     """Loses its mind at step 3 of the plan."""
 
     def forward(self, batch: PackedBatch[torch.Tensor]) -> Prediction:
@@ -142,7 +143,7 @@ def test_a_nan_is_a_named_error_and_the_last_checkpoint_is_usable(
         train(lake, plan, tmp_path / "run", config, make_model=Poisoned)
     checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
-    model = PolicyModel(config.model, PolicySpec.from_plan(plan.header, image_size=None))
+    model = FilmPolicy(config.model, PolicySpec.from_plan(plan.header, image_size=None))
     load_checkpoint(
         checkpoint,
         Trained.start(model, model.spec, config),
@@ -155,7 +156,7 @@ def test_a_nan_is_a_named_error_and_the_last_checkpoint_is_usable(
 class Constant(nn.Module):
     """A model of the user's own: one vector for every action."""
 
-    def __init__(self, config: ModelConfig, spec: PolicySpec) -> None:
+    def __init__(self, config: FilmConfig, spec: PolicySpec) -> None:
         super().__init__()
         del config
         self.mean = nn.Parameter(torch.zeros(spec.action_dim))
@@ -220,7 +221,7 @@ def test_cameras_reach_the_model(planned_cameras: Planned, tmp_path: Path) -> No
     lake, plan = planned_cameras
     result = train(lake, plan, tmp_path / "run", train_config())
     torch.manual_seed(0)
-    start = PolicyModel(train_config().model, PolicySpec.from_plan(plan.header, image_size=None))
+    start = FilmPolicy(train_config().model, PolicySpec.from_plan(plan.header, image_size=None))
     from safetensors.torch import load_file
 
     trained = load_file(result.checkpoint / "policy.safetensors")

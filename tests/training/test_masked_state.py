@@ -6,12 +6,12 @@ import torch
 
 from tests.training.batches import TINY, make_spans, pack, policy_spec
 from training.loss import flow_matching_loss
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 
 
 def test_masked_states_are_not_read() -> None:
     torch.manual_seed(0)
-    model = PolicyModel(TINY, policy_spec())
+    model = FilmPolicy(TINY, policy_spec())
     batch = pack(make_spans(5, seed=3))
     mask = batch.state_dim_mask.clone()
     mask[1::2] = False

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from training.errors import TrainingError
-from training.loss_picture import save_loss_picture
-from training.metrics import MetricsLog, StepMetrics, peak_flops, read_metrics
+from training.logs.loss_picture import save_loss_picture
+from training.logs.metrics import MetricsLog, StepMetrics, peak_flops, read_metrics
 
 
 def metrics(step: int, loss: float) -> StepMetrics:

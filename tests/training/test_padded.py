@@ -3,14 +3,14 @@ import torch
 
 from tests.training.batches import TINY, make_spans, pack, policy_spec
 from training.loss import flow_matching_loss
-from training.model import PolicyModel
-from training.padded import PaddedPolicyModel, padded_batches, padded_tokens
+from training.models.film.model import FilmPolicy
+from training.padded import padded_batches, padded_tokens
 
 
-def models() -> tuple[PolicyModel, PaddedPolicyModel]:
+def models() -> tuple[FilmPolicy, FilmPolicy]:
     torch.manual_seed(0)
-    packed = PolicyModel(TINY, policy_spec())
-    padded = PaddedPolicyModel(TINY, policy_spec())
+    packed = FilmPolicy(TINY, policy_spec())
+    padded = FilmPolicy(TINY, policy_spec())
     padded.load_state_dict(packed.state_dict())
     return packed, padded
 

@@ -20,7 +20,7 @@ from tests.training.batches import TINY, policy_spec
 from tests.training.plans import train_config
 from training.errors import CheckpointError, ConfigError
 from training.loop import train
-from training.model import PolicyModel
+from training.models.film.model import FilmPolicy
 from training.observation import observation_batch
 from training.policy import Policy, load_model
 from training.policy_spec import PolicySpec
@@ -29,12 +29,12 @@ Planned = tuple[Lake, Plan]
 RNG = np.random.default_rng(0)
 
 
-def model_with_tokenizer(**changes: Any) -> PolicyModel:
+def model_with_tokenizer(**changes: Any) -> FilmPolicy:
     spec = dataclasses.replace(
         policy_spec(), tokenizer_fingerprint=Utf8Bytes().fingerprint, **changes
     )
     torch.manual_seed(0)
-    return PolicyModel(TINY, spec)
+    return FilmPolicy(TINY, spec)
 
 
 def pictures(*cameras: str, size: int = 16) -> dict[str, np.ndarray]:
@@ -227,7 +227,7 @@ def test_a_policy_that_one_observation_does_not_suit_is_refused() -> None:
     with pytest.raises(ConfigError, match="train on a plan of windows"):
         Policy(model_with_tokenizer(span_kind="trajectory"), embodiment="arm", spec_id="spec-a")
     with pytest.raises(CheckpointError, match="other ids"):
-        Policy(PolicyModel(TINY, policy_spec()), embodiment="arm", spec_id="spec-a")
+        Policy(FilmPolicy(TINY, policy_spec()), embodiment="arm", spec_id="spec-a")
 
 
 def test_what_is_no_policy_is_named(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import torch
 from tests.training.batches import make_spans, pack
 from training.distributed import Ranks
 from training.errors import TrainingError
-from training.metrics import MetricsLog, StepMetrics
-from training.records import Records
+from training.logs.metrics import MetricsLog, StepMetrics
+from training.logs.run_logs import Records
 
 RANKS = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 

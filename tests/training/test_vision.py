@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from tests.training.batches import TINY
-from training.config import ModelConfig
 from training.errors import ConfigError
-from training.vision import ImageEncoder, token_grid
+from training.models.film.config import FilmConfig
+from training.models.film.vision import ImageEncoder, token_grid
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_grid_has_the_pictures_shape(
         assert (rows, columns) == grid
 
 
-def encoder(config: ModelConfig = TINY, tokens: int = 4) -> ImageEncoder:
+def encoder(config: FilmConfig = TINY, tokens: int = 4) -> ImageEncoder:
     torch.manual_seed(0)
     return ImageEncoder(config, image_tokens=tokens, cameras=2)
 

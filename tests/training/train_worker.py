@@ -12,8 +12,8 @@ from pathlib import Path
 from lake import open_lake
 from packing.plan_store import load_plan
 from tests.training.plans import train_config
+from training.logs.metrics import StepMetrics
 from training.loop import train
-from training.metrics import StepMetrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ from tools.bench.cost_stack import (
     mixed_packs,
 )
 from tools.bench.framework import BenchResult, Timing, interleave, provenance, spread
-from training.attention import attention_backend
-from training.config import ModelConfig
+from training.attention.varlen import attention_backend
+from training.models.film.config import FilmConfig
 
 MAX_ERROR: Final = 0.1
 _MAX_TOKENS: Final = (2048, 8192)  # on a CPU, on a GPU
@@ -93,7 +93,7 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
         CostBenchError: the device is not there, or its timings do not grow with tokens.
     """
     device = _device(setup.device)
-    config = ModelConfig(
+    config = FilmConfig(
         width=setup.d_model,
         layers=setup.layers,
         heads=setup.heads,

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tools.bench.cost_fit import CostSample
-from training.attention import Segments
-from training.config import ModelConfig
-from training.layers import Rotary, TrunkLayer
-from training.vision import ImageEncoder
+from training.attention.segments import Segments
+from training.models.film.config import FilmConfig
+from training.models.film.layers import Rotary, TrunkLayer
+from training.models.film.vision import ImageEncoder
 
 SHORTEST: Final = 16
 _IMAGE_TOKENS: Final = 16
@@ -88,7 +88,7 @@ def _about(mean: int, tokens: int) -> tuple[int, ...]:
 class TimedStack:
     """Transformer layers as training has them and, where images are timed, its vision encoder."""
 
-    def __init__(self, config: ModelConfig, device: torch.device, *, image_size: int) -> None:
+    def __init__(self, config: FilmConfig, device: torch.device, *, image_size: int) -> None:
         self._config, self._device, self._image_size = config, device, image_size
         self._half = device.type == "cuda"
         torch.manual_seed(0)

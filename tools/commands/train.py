@@ -18,8 +18,8 @@ from training.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from lake import Lake
+    from training.logs.metrics import StepMetrics
     from training.loop import TrainResult
-    from training.metrics import StepMetrics
 
 _SIGTERM_EXIT = 143  # as a shell reports a process that SIGTERM ended
 _LARGE_EMBEDDING = 10_000_000
@@ -187,7 +187,7 @@ def _progress(stderr: Console) -> Iterator[Callable[["StepMetrics", int], None]]
 
 def _picture(out: Path) -> list[str]:
     """Draw the loss; what could not be drawn, in words."""
-    from training.loss_picture import save_loss_picture
+    from training.logs.loss_picture import save_loss_picture
 
     try:
         save_loss_picture(out / "metrics.jsonl", out / "loss.png")

@@ -15,11 +15,12 @@ from lake.store import Lake
 from packing.layout import TokenLayout
 from packing.tokenizer import find_tokenizer
 from tools.commands import assess, simulate
-from training.checkpoint import Progress, save_checkpoint
-from training.config import ModelConfig, TrainConfig
+from training.checkpoints.checkpoint import Progress, save_checkpoint
+from training.config import TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
-from training.model import PolicyModel
+from training.models.film.config import FilmConfig
+from training.models.film.model import FilmPolicy
 from training.policy_spec import Moments, PolicySpec
 from training.simulation.errors import SimulationError
 from training.simulation.scene import Scene
@@ -29,7 +30,7 @@ from training.trained import Trained
 
 QUICK = SceneConfig(max_steps=12)
 SMALL = TrainConfig(
-    model=ModelConfig(
+    model=FilmConfig(
         width=32, expert_width=32, layers=1, heads=2, head_dim=16, conv_channels=(8, 8, 8)
     )
 )
@@ -60,7 +61,7 @@ def make_checkpoint(
         image_size=image_size,
     )
     torch.manual_seed(0)
-    trained = Trained.start(PolicyModel(SMALL.model, spec), spec, SMALL)
+    trained = Trained.start(FilmPolicy(SMALL.model, spec), spec, SMALL)
     progress = Progress(
         step=100,
         world_size=1,

@@ -1,20 +1,19 @@
-"""Floating-point operations of a step, from the true lengths of its segments."""
+"""Floating-point operations of a forward pass, from the true lengths of its segments."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from loader.batch import PackedBatch
-from training.model import PolicyModel
+
+if TYPE_CHECKING:
+    from training.models.film.model import FilmPolicy
 
 
-def training_flops(policy: PolicyModel, batch: PackedBatch[Tensor]) -> float:
-    """FLOPs of forward and backward on a batch (on the host: lengths are read).
-
-    Two per weight and token forward, twice that backward; attention by the sum of query times
-    key lengths over segments: the square of a configured length would overstate it.
-    """
+def forward_flops(policy: "FilmPolicy", batch: PackedBatch[Tensor]) -> float:
+    """See `PolicyModel.forward_flops`."""
     config = policy.config
     prefix = batch.cu_seqlens.diff().to(torch.float64)[: batch.num_spans]
     action = batch.cu_seqlens_action.diff().to(torch.float64)[: batch.num_spans]
@@ -27,14 +26,14 @@ def training_flops(policy: PolicyModel, batch: PackedBatch[Tensor]) -> float:
         _weights(policy.trunk) * float(prefix.sum()) + _weights(policy.expert) * float(action.sum())
     )
     pixels = sum(_conv_flops(policy, bucket) for bucket in batch.images)
-    return 3 * (attention + linear + pixels)
+    return attention + linear + pixels
 
 
 def _weights(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.ndim == 2)
 
 
-def _conv_flops(policy: PolicyModel, bucket: Tensor) -> float:
+def _conv_flops(policy: "FilmPolicy", bucket: Tensor) -> float:
     encoder = policy.image_encoder
     if encoder is None:
         return 0.0

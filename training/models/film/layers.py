@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
 from torch import Tensor, nn
 
-from training.attention import Segments, varlen_attention
-from training.config import ModelConfig
+from training.attention.segments import Segments
+from training.attention.varlen import varlen_attention
+from training.models.film.config import FilmConfig
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +59,7 @@ class TrunkLayer(nn.Module):
     expert reads no other output of it, so nothing else is computed.
     """
 
-    def __init__(self, config: ModelConfig, *, keys_only: bool = False) -> None:
+    def __init__(self, config: FilmConfig, *, keys_only: bool = False) -> None:
         super().__init__()
         self.heads, self.keys_only = config.heads, keys_only
         inner = config.heads * config.head_dim
@@ -90,7 +91,7 @@ class ExpertLayer(nn.Module):
     arXiv:2504.16054, and DiT, arXiv:2212.09748).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: FilmConfig) -> None:
         super().__init__()
         self.heads = config.heads
         width, inner = config.expert_width, config.heads * config.head_dim

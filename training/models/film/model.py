@@ -12,15 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from loader.batch import Modality, PackedBatch
-from training.attention import Segments
-from training.config import ModelConfig
+from training.attention.segments import Segments
+from training.attention.streams import action_segments, prefix_lengths, prefix_segments, rows_of
 from training.errors import ConfigError
-from training.flow import FlowDraws, draw_flow
-from training.layers import EmbodimentLinear, ExpertLayer, Mlp, Rotary, TrunkLayer
 from training.loss import Prediction, counted_actions
-from training.normalise import Normaliser
+from training.models.film.config import FilmConfig
+from training.models.film.flops import forward_flops
+from training.models.film.layers import EmbodimentLinear, ExpertLayer, Mlp, Rotary, TrunkLayer
+from training.models.film.vision import ImageEncoder
+from training.models.flow import FlowDraws, draw_flow
+from training.models.normalise import Normaliser
+from training.models.policy_model import PolicyModel
 from training.policy_spec import PolicySpec
-from training.vision import ImageEncoder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +43,7 @@ class Prefix:
     query_spans: Tensor
 
 
-class PolicyModel(nn.Module):
+class FilmPolicy(PolicyModel):
     """Vision-language-action policy on `PackedBatch`.
 
     Args:
@@ -50,9 +53,9 @@ class PolicyModel(nn.Module):
     Weights come from torch's global generator: seed it first.
     """
 
-    def __init__(self, config: ModelConfig, spec: PolicySpec) -> None:
-        super().__init__()
-        self.config, self.spec = config, spec
+    def __init__(self, config: FilmConfig, spec: PolicySpec) -> None:
+        super().__init__(spec)
+        self.config = config
         width, expert = config.width, config.expert_width
         embodiments = len(spec.embodiments)
         self.normalise_state = Normaliser(spec.state, spec.state_dim)
@@ -132,49 +135,27 @@ class PolicyModel(nn.Module):
         stats_ids = batch.stats_ids.long()[prefix.query_spans]
         return self.normalise_action.inverse(actions, stats_ids)
 
+    def forward_flops(self, batch: PackedBatch[Tensor]) -> float:
+        """See the base class."""
+        return forward_flops(self, batch)
+
     def encode(self, batch: PackedBatch[Tensor]) -> Prefix:
         """Run the trunk once over the prefix tokens of a batch."""
-        prefix, queries = self.segments(batch)
+        prefix = prefix_segments(batch)
         rotary = Rotary.of(batch.position_ids, self.config.head_dim)
         x = self._embed_prefix(batch)
         layers = []
         for layer in self.trunk:
             x, keys, values = layer(x, rotary, prefix)
             layers.append((keys, values))
-        query_spans = _rows(batch.cu_seqlens_action, len(batch.actions))
-        positions = self.prefix_lengths(batch)[query_spans] + batch.action_position_ids
+        query_spans = rows_of(batch.cu_seqlens_action, len(batch.actions))
+        positions = prefix_lengths(batch)[query_spans] + batch.action_position_ids
         return Prefix(
             layers=layers,
-            queries=queries,
+            queries=action_segments(batch, causal=True),
             rotary=Rotary.of(positions, self.config.head_dim),
             query_spans=query_spans,
         )
-
-    def segments(self, batch: PackedBatch[Tensor]) -> tuple[Segments, Segments]:
-        """The two attention calls: prefix to prefix, and actions to prefix and earlier actions.
-
-        Causal among the actions: chunks are cut where the episode ends, so their length tells how
-        far the end is. A query that saw all the others would learn to finish only in short
-        chunks, and a rollout, which always asks for a full one, would never finish.
-        """
-        prefix = Segments(
-            cu_seqlens_q=batch.cu_seqlens,
-            cu_seqlens_k=batch.cu_seqlens,
-            max_seqlen_q=batch.max_seqlen,
-            max_seqlen_k=batch.max_seqlen,
-        )
-        queries = Segments(
-            cu_seqlens_q=batch.cu_seqlens_action,
-            cu_seqlens_k=batch.cu_seqlens_kv,
-            max_seqlen_q=batch.max_seqlen_action,
-            max_seqlen_k=batch.max_seqlen_kv,
-            causal=True,
-        )
-        return prefix, queries
-
-    def prefix_lengths(self, batch: PackedBatch[Tensor]) -> Tensor:
-        """[N] int64 prefix tokens of each segment: where its action queries begin to count."""
-        return batch.cu_seqlens.diff().long()
 
     def velocity(
         self, batch: PackedBatch[Tensor], prefix: Prefix, noised: Tensor, time: Tensor
@@ -205,7 +186,7 @@ class PolicyModel(nn.Module):
                 0, batch.image_token_index, self._encode_images(batch, pooled).to(x.dtype)
             )
         if self.state_in is not None:
-            spans = _rows(batch.cu_seqlens_state, len(batch.state))
+            spans = rows_of(batch.cu_seqlens_state, len(batch.state))
             state = self.normalise_state(batch.state, batch.stats_ids.long()[spans])
             # Masked states are not read, whatever they hold: a product would keep a NaN.
             state = state.where(batch.state_dim_mask, 0.0)
@@ -251,11 +232,6 @@ class PolicyModel(nn.Module):
             tokens.append(self.image_encoder(bucket, text[first:stop], cameras[first:stop]))
             first = stop
         return torch.cat(tokens).flatten(0, 1)
-
-
-def _rows(cu_seqlens: Tensor, total: int) -> Tensor:
-    """[N+1] int32 -> [total] int64, the segment of each element."""
-    return torch.repeat_interleave(cu_seqlens.diff().long(), output_size=total)
 
 
 def _sinusoids(time: Tensor, width: int) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
 from torch import Tensor, nn
 
-from training.config import ModelConfig
 from training.errors import ConfigError
+from training.models.film.config import FilmConfig
 
 
 def token_grid(tokens: int, height: int, width: int) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class ImageEncoder(nn.Module):
     demonstrations that learns where a grid of averaged features does not.
     """
 
-    def __init__(self, config: ModelConfig, *, image_tokens: int, cameras: int) -> None:
+    def __init__(self, config: FilmConfig, *, image_tokens: int, cameras: int) -> None:
         super().__init__()
         self.image_tokens = image_tokens
         channels = (3, *config.conv_channels)

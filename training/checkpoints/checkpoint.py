@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
-from training.checksums import CHECKSUMS, file_checksums, require_checksums
+from training.checkpoints.checksums import CHECKSUMS, file_checksums, require_checksums
 from training.distributed import Ranks, barrier
 from training.errors import CheckpointError
 from training.trained import Trained

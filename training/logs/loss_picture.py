@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from training.errors import TrainingError
-from training.metrics import read_metrics
+from training.logs.metrics import read_metrics
 
 
 def save_loss_picture(metrics: Path, picture: Path) -> None:

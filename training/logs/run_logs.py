@@ -11,8 +11,8 @@ from torch import Tensor
 from loader.batch import PackedBatch
 from training.distributed import Ranks, barrier
 from training.errors import TrainingError
-from training.ledger import Consumed, Ledger, next_attempt
-from training.metrics import MetricsLog, StepMetrics
+from training.logs.ledger import Consumed, Ledger, next_attempt
+from training.logs.metrics import MetricsLog, StepMetrics
 
 
 class Records:

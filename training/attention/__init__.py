@@ -1,0 +1,1 @@
+"""Attention over segments of a packed batch: one function, several backends."""

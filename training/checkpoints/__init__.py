@@ -1,0 +1,1 @@
+"""Checkpoints, whole or not at all, and as they were written."""

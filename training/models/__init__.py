@@ -1,0 +1,1 @@
+"""Policies on packed batches, and what they share."""

@@ -1,0 +1,1 @@
+"""A small policy that learns a task on a CPU in minutes."""
