@@ -10,11 +10,12 @@ from typing import Any, Literal, Self
 from training.errors import ConfigError, require_positive
 from training.models.film.config import FilmConfig
 from training.models.kinds import PRESETS, ModelConfig
-from training.settings import build, merge
+from training.precision.config import PrecisionConfig
+from training.settings import Settings, build, merge, nested, read_yaml
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay.
 
     Attributes:
@@ -51,7 +52,7 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointConfig:
+class CheckpointConfig(Settings):
     """When to write checkpoints and how many to keep.
 
     Attributes:
@@ -68,7 +69,7 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderConfig:
+class LoaderConfig(Settings):
     """How batches are fed.
 
     Attributes:
@@ -101,7 +102,34 @@ class LoaderConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class DistributedConfig(Settings):
+    """How the ranks of a run share its weights.
+
+    Attributes:
+        strategy: `ddp`: every rank holds all; `fsdp2`: each holds a part of weights, gradients and
+            optimizer, and gathers a block's weights when it computes it; `hsdp`: the same inside
+            groups of `shard_size` ranks, which hold copies of each other.
+        shard_size: ranks of a group of `hsdp`, a divisor of the world size; None for the ranks of
+            a node.
+        activation_checkpointing: `blocks` keeps the inputs of blocks alone and computes the rest
+            again for the backward pass.
+        compile: compile the blocks with torch.compile.
+    """
+
+    strategy: Literal["ddp", "fsdp2", "hsdp"] = "ddp"
+    shard_size: int | None = None
+    activation_checkpointing: Literal["none", "blocks"] = "none"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shard_size is not None:
+            require_positive("distributed.shard_size", self.shard_size)
+            if self.strategy != "hsdp":
+                raise ConfigError("distributed.shard_size is of strategy hsdp alone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Settings):
     """A whole training run.
 
     Attributes:
@@ -110,8 +138,10 @@ class TrainConfig:
         checkpoint: when to write one.
         loader: how batches are fed.
         steps: optimizer steps; None trains to the end of the plan.
-        precision: `fp32`, or `bf16` for products in bfloat16 with weights and sums in fp32; on a
-            GPU, FlashAttention needs it.
+        precision: number formats.
+        distributed: how ranks share the weights.
+        attention: name of a backend (see `training.attention.varlen`), or `auto` to measure those
+            that can run at the start.
         seed: of the initial weights. Noise and time of flow matching come from the plan instead.
         log_every: steps between two lines of metrics.
         threads: CPU threads of torch; 0 leaves its default.
@@ -122,7 +152,9 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     steps: int | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    attention: str = "auto"
     seed: int = 0
     log_every: int = 10
     threads: int = 1
@@ -168,24 +200,7 @@ class TrainConfig:
             raise ConfigError(f"no preset called {preset!r}; there are: {', '.join(PRESETS)}")
         values: dict[str, Any] = {"model": dataclasses.asdict(PRESETS[preset])}
         if path is not None:
-            merge(values, _read_yaml(path))
+            merge(values, read_yaml(path))
         for name, value in overrides.items():
-            nested = value
-            for part in reversed(name.split(".")):
-                nested = {part: nested}
-            merge(values, nested)
+            merge(values, nested(name, value))
         return cls.from_dict(values)
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    import yaml  # noqa: PLC0415  (only a run with a file needs it)
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"the configuration {path} is not a mapping of names to values")
-    return values

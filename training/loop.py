@@ -137,7 +137,7 @@ def train(
             checkpoint = latest_checkpoint(out / "checkpoints")
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
-            dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+            dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
             facts = {
                 "run_id": run.run_id,
                 "world_size": ranks.world_size,

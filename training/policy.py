@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from training.models.kinds import ModelConfig, build_model
 from training.models.policy_model import PolicyModel
 from training.observation import observation_batch
 from training.policy_spec import PolicySpec
-from training.settings import build
+from training.settings import Settings, build
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Saved(Settings):
+    model: ModelConfig
 
 
 class Policy:
@@ -148,7 +154,7 @@ def load_model(path: Path) -> PolicyModel:
                 f" {CHECKPOINT_VERSION}"
             )
         require_checksums(folder, ("policy.json", "policy.safetensors"))
-        config = build(ModelConfig, raw["model"], "model")
+        config = build(_Saved, {"model": raw["model"]}).model
         spec = PolicySpec.from_json(json.dumps(raw["spec"]))
         model = build_model(config, spec)
         model.load_state_dict(load_file(folder / "policy.safetensors"))

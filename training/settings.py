@@ -1,38 +1,58 @@
 """Frozen dataclasses from nested mappings: YAML, JSON and command-line overrides."""
 
-import dataclasses
-import types
-import typing
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from training.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, TypeAdapter
+
 C = TypeVar("C")
 
+# What YAML 1.2 and JSON take as a number and PyYAML (YAML 1.1) as text: `1e-4`.
+_EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 
-def build(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
+
+class Settings:
+    """Base of a group of settings: an unknown name in it is an error."""
+
+    __pydantic_config__: ClassVar["ConfigDict"] = {"extra": "forbid"}
+
+
+def build(kind: type[C], values: Mapping[str, Any], where: str = "") -> C:
     """Make a dataclass of `values`, checking every name and type on the way.
 
-    Numbers may arrive as text (from a command line), sequences as lists (from YAML or JSON).
-
     Args:
-        cls: a dataclass whose fields are str, int, float, bool, Literal, tuple, an optional of
-            these, or another such dataclass.
-        values: field name -> value; a missing field takes its default.
+        kind: a dataclass of `Settings`; fields of it may be unions of such that a literal field
+            tells apart.
+        values: field name -> value, as JSON has them; a missing field takes its default.
         where: dotted prefix for messages.
 
     Raises:
         ConfigError: an unknown name, or a value that is not of the field's type.
     """
-    hints = typing.get_type_hints(cls)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415  (only a run needs it)
+
+    adapter = TypeAdapter(kind)
+
+    try:
+        # Strict, and as JSON: whole numbers are floats, lists are tuples, nothing else is cast.
+        return adapter.validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
         raise ConfigError(
-            f"unknown setting {dotted(where, unknown[0])}; there are:"
-            f" {', '.join(dotted(where, name) for name in hints)}"
-        )
-    return cls(**{n: _convert(v, hints[n], dotted(where, n)) for n, v in values.items()})
+            "; ".join(
+                _said(adapter, dict(e), values, where) for e in error.errors(include_url=False)
+            )
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"settings are numbers, texts, lists and groups of these: {error}"
+        ) from None
 
 
 def merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -46,54 +66,72 @@ def merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             into[name] = value
 
 
-def dotted(where: str, name: str) -> str:
-    """`where.name`, or `name` at the top."""
-    return f"{where}.{name}" if where else name
-
-
-def _convert(value: object, kind: Any, where: str) -> object:  # noqa: ANN401  (a type form)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is a group of settings, not {value!r}")
-        return build(kind, value, where)
-    if origin is types.UnionType:
-        if value is None or value == "none":
-            return None
-        (kind,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _convert(value, kind, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise ConfigError(f"{where} is one of {', '.join(map(str, arguments))}, not {value!r}")
-        return value
-    if origin is tuple:
-        return _convert_tuple(value, arguments, where)
-    return _convert_scalar(value, kind, where)
-
-
-def _convert_tuple(value: object, kinds: tuple[Any, ...], where: str) -> tuple[object, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)):
-        raise ConfigError(f"{where} is a list, not {value!r}")
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(items)
-    if len(items) != len(kinds):
-        raise ConfigError(f"{where} takes {len(kinds)} values, not {len(items)}")
-    return tuple(_convert(item, kind, where) for item, kind in zip(items, kinds, strict=True))
-
-
-def _convert_scalar(value: object, kind: type, where: str) -> object:
-    try:
-        if kind is bool and isinstance(value, str):
-            return {"true": True, "false": False}[value.lower()]
-        if kind is not bool and isinstance(value, bool):
-            raise ValueError  # noqa: TRY301  (one message for all)
-        if kind is int and isinstance(value, str):
-            return int(value)
-        if kind is float and isinstance(value, (int, str)):
-            return float(value)
-    except (ValueError, KeyError):
-        raise ConfigError(f"{where} is of type {kind.__name__}, not {value!r}") from None
-    if not isinstance(value, kind):
-        raise ConfigError(f"{where} is of type {kind.__name__}, not {value!r}")
+def nested(name: str, value: object) -> dict[str, Any]:
+    """`a.b` and a value -> {"a": {"b": value}}; a text is read as `from_text` does."""
+    for part in reversed(name.split(".")):
+        value = {part: from_text(value) if isinstance(value, str) else value}
+    assert isinstance(value, dict)
     return value
+
+
+def from_text(text: str) -> object:
+    """What a setting on a command line means: JSON, `a,b` or `a,` for a list, `none`, else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    if "," in text and text[0] not in "[{":
+        return [from_text(part.strip()) for part in text.removesuffix(",").split(",")]
+    return {"none": None, "true": True, "false": False}.get(text.lower(), text)
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """The settings in a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a mapping.
+    """
+    import yaml  # noqa: PLC0415  (only a run with a file needs it)
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506  (a SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"the configuration {path} is not a mapping of names to values")
+    return values
+
+
+def _said(
+    adapter: "TypeAdapter[Any]", error: dict[str, Any], values: Mapping[str, Any], where: str
+) -> str:
+    name = ".".join(part for part in (where, *_path(error["loc"], values)) if part)
+    if error["type"] == "unexpected_keyword_argument":
+        near = difflib.get_close_matches(name.rpartition(".")[2], _names(adapter), n=1)
+        return f"unknown setting {name}" + (f" (did you mean {near[0]}?)" if near else "")
+    return f"{name}: {error['msg']}, not {error['input']!r}"
+
+
+def _names(adapter: "TypeAdapter[Any]") -> set[str]:
+    """Names of all settings, in whatever group."""
+    schema = adapter.json_schema()
+    groups = [schema, *schema.get("$defs", {}).values()]
+    return {name for group in groups for name in group.get("properties", {})}
+
+
+def _path(location: tuple[int | str, ...], values: object) -> Iterator[str]:
+    """The names in `values` that pydantic's location means: it names the kind of a union too."""
+    for part in location:
+        if isinstance(values, Mapping):
+            if part not in values and part in values.values():
+                continue
+            values = values.get(part)
+        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        yield str(part)

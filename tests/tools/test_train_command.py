@@ -22,7 +22,8 @@ from training.logs.ledger import surviving_trajectory
 
 SMALL = [
     "--set", "model.width=16", "--set", "model.expert_width=16", "--set", "model.heads=2",
-    "--set", "model.head_dim=8", "--set", "model.conv_channels=8", "--set", "loader.process=inline",
+    "--set", "model.head_dim=8", "--set", "model.conv_channels=8,",
+    "--set", "loader.process=inline",
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from training.loss import Prediction
 from training.models.film.config import FilmConfig
 from training.models.film.model import FilmPolicy
 from training.policy_spec import PolicySpec
+from training.precision.config import PrecisionConfig
 from training.trained import Trained
 
 Planned = tuple[Lake, Plan]
@@ -238,7 +239,12 @@ def test_bfloat16_trains_close_to_float32(planned_cameras: Planned, tmp_path: Pa
     lake, plan = planned_cameras
     config = train_config()
     full = train(lake, plan, tmp_path / "fp32", config).last
-    half = train(lake, plan, tmp_path / "bf16", dataclasses.replace(config, precision="bf16")).last
+    half = train(
+        lake,
+        plan,
+        tmp_path / "bf16",
+        dataclasses.replace(config, precision=PrecisionConfig(dtype="bf16")),
+    ).last
     assert full is not None
     assert half is not None
     assert half.loss == pytest.approx(full.loss, rel=0.02)

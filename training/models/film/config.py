@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.errors import ConfigError, require_positive
+from training.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilmConfig:
+class FilmConfig(Settings):
     """Sizes of the small policy. What the data decide (dims, vocabulary, cameras) is not here.
 
     Attributes:

@@ -1,0 +1,1 @@
+"""Number formats of products: BF16, and FP8 where it pays."""
