@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from tools.bench.cost_fit import CostSample
 from training.attention.segments import Segments
 from training.models.film.config import FilmConfig
-from training.models.film.layers import Rotary, TrunkLayer
+from training.models.film.layers import TrunkLayer
 from training.models.film.vision import ImageEncoder
+from training.models.parts.rotary import Rotary
 
 SHORTEST: Final = 16
 _IMAGE_TOKENS: Final = 16

@@ -23,8 +23,8 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Ten
 
     Args:
         q: [T, H, D] queries.
-        k: [S, H, D] keys.
-        v: [S, H, D] values.
+        k: [S, Hk, D] keys; Hk divides H, and query heads share those of keys in groups.
+        v: [S, Hk, D] values.
         segments: which queries see which keys.
 
     Returns:
@@ -88,6 +88,7 @@ def _sdpa_per_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Te
                 _heads_first(k[first_k:stop_k], count),
                 _heads_first(v[first_k:stop_k], count),
                 attn_mask=mask,
+                enable_gqa=q.shape[1] != k.shape[1],
             )
             parts.append(out_nhtd.transpose(1, 2).reshape(rows.shape))
         else:

@@ -1,9 +1,7 @@
-"""Building blocks of the policy: rotary positions, trunk and action-expert layers, projections.
+"""Building blocks of the policy: trunk and action-expert layers.
 
-Shape suffixes as in `training.attention`; W trunk width, We expert width, E embodiments.
+Shape suffixes as in `training.attention`; W trunk width, We expert width.
 """
-
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
@@ -12,30 +10,7 @@ from torch import Tensor, nn
 from training.attention.segments import Segments
 from training.attention.varlen import varlen_attention
 from training.models.film.config import FilmConfig
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rotary:
-    """Cosines and sines [T, 1, D/2] of the positions of tokens (RoPE, arXiv:2104.09864)."""
-
-    cos: Tensor
-    sin: Tensor
-
-    @classmethod
-    def of(cls, positions: Tensor, head_dim: int) -> "Rotary":
-        """Tables for `positions` [T] int64."""
-        half = torch.arange(head_dim // 2, device=positions.device, dtype=torch.float32)
-        frequencies = 10000.0 ** (-half / (head_dim // 2))
-        angles = positions.to(torch.float32)[:, None, None] * frequencies
-        return cls(cos=angles.cos(), sin=angles.sin())
-
-    def rotate(self, x: Tensor) -> Tensor:
-        """Rotate [T, H, D]."""
-        first, second = x.chunk(2, dim=-1)
-        rotated = torch.cat(
-            (first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1
-        )
-        return rotated.to(x.dtype)  # under autocast x is bfloat16, the tables are not
+from training.models.parts.rotary import Rotary
 
 
 class Mlp(nn.Module):
@@ -134,26 +109,3 @@ class ExpertLayer(nn.Module):
         h = self.norm_2(x) * (1.0 + scale_2) + shift_2
         modulated: Tensor = x + (1.0 + gate_2) * self.mlp(h)
         return modulated
-
-
-class EmbodimentLinear(nn.Module):
-    """A linear layer with weights and bias of its own for each embodiment.
-
-    Rows of all embodiments go through one matrix product (their inputs in disjoint blocks), so
-    each parameter gets a gradient in every batch and the device is never asked which are present.
-    """
-
-    def __init__(self, embodiments: int, width_in: int, width_out: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(embodiments, width_in, width_out))
-        self.bias = nn.Parameter(torch.zeros(embodiments, width_out))
-        nn.init.normal_(self.weight, std=max(width_in, 1) ** -0.5)
-
-    def forward(self, x: Tensor, embodiment_ids: Tensor) -> Tensor:
-        """[R, width_in] and [R] int64 -> [R, width_out]."""
-        count, width_in, width_out = self.weight.shape
-        if count == 1:
-            return x @ self.weight[0] + self.bias[0]
-        mine = F.one_hot(embodiment_ids, count).to(x.dtype)
-        blocks = (mine[:, :, None] * x[:, None, :]).reshape(len(x), count * width_in)
-        return blocks @ self.weight.reshape(count * width_in, width_out) + mine @ self.bias

@@ -18,10 +18,13 @@ from training.errors import ConfigError
 from training.loss import Prediction, counted_actions
 from training.models.film.config import FilmConfig
 from training.models.film.flops import forward_flops
-from training.models.film.layers import EmbodimentLinear, ExpertLayer, Mlp, Rotary, TrunkLayer
+from training.models.film.layers import ExpertLayer, Mlp, TrunkLayer
 from training.models.film.vision import ImageEncoder
 from training.models.flow import FlowDraws, draw_flow
 from training.models.normalise import Normaliser
+from training.models.parts.embodiment_linear import EmbodimentLinear
+from training.models.parts.rotary import Rotary
+from training.models.parts.sinusoids import sinusoids
 from training.models.policy_model import PolicyModel
 from training.policy_spec import PolicySpec
 
@@ -170,7 +173,7 @@ class FilmPolicy(PolicyModel):
         """
         embodiments = batch.embodiment_ids.long()[prefix.query_spans]
         x = self.action_in(noised, embodiments)
-        condition = self.time_in(_sinusoids(time, self.config.expert_width))[prefix.query_spans]
+        condition = self.time_in(sinusoids(time, self.config.expert_width))[prefix.query_spans]
         for layer, prefix_kv in zip(self.expert, prefix.layers, strict=True):
             x = layer(x, condition, prefix.rotary, prefix_kv, batch.kv_index, prefix.queries)
         velocity: Tensor = self.action_out(self.norm_out(x), embodiments)
@@ -232,11 +235,3 @@ class FilmPolicy(PolicyModel):
             tokens.append(self.image_encoder(bucket, text[first:stop], cameras[first:stop]))
             first = stop
         return torch.cat(tokens).flatten(0, 1)
-
-
-def _sinusoids(time: Tensor, width: int) -> Tensor:
-    """[N] in [0, 1] -> [N, width], periods from 4e-3 to 4 as in pi0."""
-    half = torch.arange(width // 2, device=time.device, dtype=torch.float32)
-    periods = 4e-3 * 1000.0 ** (half / max(width // 2 - 1, 1))
-    angles = 2.0 * torch.pi * time[:, None] / periods
-    return torch.cat((angles.sin(), angles.cos()), dim=1)
