@@ -15,17 +15,15 @@ from loader.batch import Modality, PackedBatch
 from training.attention.segments import Segments
 from training.attention.streams import action_segments, prefix_lengths, prefix_segments, rows_of
 from training.errors import ConfigError
-from training.loss import Prediction, counted_actions
 from training.models.film.config import FilmConfig
 from training.models.film.flops import forward_flops
 from training.models.film.layers import ExpertLayer, Mlp, TrunkLayer
 from training.models.film.vision import ImageEncoder
-from training.models.flow import FlowDraws, draw_flow
+from training.models.flow_policy import FlowPolicy
 from training.models.normalise import Normaliser
 from training.models.parts.embodiment_linear import EmbodimentLinear
 from training.models.parts.rotary import Rotary
 from training.models.parts.sinusoids import sinusoids
-from training.models.policy_model import PolicyModel
 from training.policy_spec import PolicySpec
 
 
@@ -46,7 +44,7 @@ class Prefix:
     query_spans: Tensor
 
 
-class FilmPolicy(PolicyModel):
+class FilmPolicy(FlowPolicy[Prefix]):
     """Vision-language-action policy on `PackedBatch`.
 
     Args:
@@ -56,13 +54,14 @@ class FilmPolicy(PolicyModel):
     Weights come from torch's global generator: seed it first.
     """
 
+    blocks = ("text_layers", "trunk", "expert")
+
     def __init__(self, config: FilmConfig, spec: PolicySpec) -> None:
-        super().__init__(spec)
+        super().__init__(spec, time_sampling=config.time_sampling, flow_steps=config.flow_steps)
         self.config = config
         width, expert = config.width, config.expert_width
         embodiments = len(spec.embodiments)
         self.normalise_state = Normaliser(spec.state, spec.state_dim)
-        self.normalise_action = Normaliser(spec.action, spec.action_dim)
         self.embed = nn.Embedding(spec.vocab_size, width)
         self.modality = nn.Embedding(len(Modality), width)
         self.text_layers = nn.ModuleList(TrunkLayer(config) for _ in range(config.text_layers))
@@ -89,55 +88,6 @@ class FilmPolicy(PolicyModel):
         # The first prediction is close to no motion at all.
         nn.init.normal_(self.action_out.weight, std=0.02)
 
-    def forward(self, batch: PackedBatch[Tensor]) -> Prediction:
-        """Velocity and its target at the flow time that the plan gives each span."""
-        prefix = self.encode(batch)
-        draws = self.draws(batch, prefix.query_spans)
-        stats_ids = batch.stats_ids.long()[prefix.query_spans]
-        # Only real values enter: a dimension that an embodiment lacks, or a step whose action was
-        # not recorded (NaN in the lake), would otherwise reach its neighbours through attention.
-        counted = counted_actions(batch)
-        actions = self.normalise_action(batch.actions, stats_ids).where(counted, 0.0)
-        time = draws.time[prefix.query_spans][:, None]
-        noised = time * actions + (1.0 - time) * draws.noise * batch.action_dim_mask
-        return Prediction(
-            velocity=self.velocity(batch, prefix, noised, draws.time),
-            target=actions - draws.noise,
-        )
-
-    def draws(self, batch: PackedBatch[Tensor], query_spans: Tensor) -> FlowDraws:
-        """Noise and time of a batch, a function of plan, epoch, span ids and occurrences only."""
-        return draw_flow(
-            batch.span_ids,
-            batch.occurrence_ids,
-            query_spans,
-            batch.action_position_ids,
-            action_dim=self.spec.action_dim,
-            plan_hash=batch.plan_hash,
-            epoch=batch.epoch,
-            time_sampling=self.config.time_sampling,
-        )
-
-    @torch.no_grad()
-    def sample(self, batch: PackedBatch[Tensor]) -> Tensor:
-        """Draw actions by Euler integration from noise (time 0) to data (time 1).
-
-        Args:
-            batch: observations; its `actions` are not read, only their number.
-
-        Returns:
-            [Q, Da] float32 in the recorded unit.
-        """
-        prefix = self.encode(batch)
-        actions = self.draws(batch, prefix.query_spans).noise * batch.action_dim_mask
-        steps = self.config.flow_steps
-        for step in range(steps):
-            time = torch.full(batch.span_ids.shape, step / steps, device=actions.device)
-            velocity = self.velocity(batch, prefix, actions, time)
-            actions = actions + velocity * batch.action_dim_mask / steps
-        stats_ids = batch.stats_ids.long()[prefix.query_spans]
-        return self.normalise_action.inverse(actions, stats_ids)
-
     def forward_flops(self, batch: PackedBatch[Tensor]) -> float:
         """See the base class."""
         return forward_flops(self, batch)
@@ -161,21 +111,14 @@ class FilmPolicy(PolicyModel):
         )
 
     def velocity(
-        self, batch: PackedBatch[Tensor], prefix: Prefix, noised: Tensor, time: Tensor
+        self, batch: PackedBatch[Tensor], encoded: Prefix, noised: Tensor, time: Tensor
     ) -> Tensor:
-        """Run the action expert.
-
-        Args:
-            batch: the batch that `prefix` was made of.
-            prefix: from `encode`.
-            noised: [Q, Da] normalised actions at the flow time.
-            time: [N] flow time of each span.
-        """
-        embodiments = batch.embodiment_ids.long()[prefix.query_spans]
+        """See the base class."""
+        embodiments = batch.embodiment_ids.long()[encoded.query_spans]
         x = self.action_in(noised, embodiments)
-        condition = self.time_in(sinusoids(time, self.config.expert_width))[prefix.query_spans]
-        for layer, prefix_kv in zip(self.expert, prefix.layers, strict=True):
-            x = layer(x, condition, prefix.rotary, prefix_kv, batch.kv_index, prefix.queries)
+        condition = self.time_in(sinusoids(time, self.config.expert_width))[encoded.query_spans]
+        for layer, prefix_kv in zip(self.expert, encoded.layers, strict=True):
+            x = layer(x, condition, encoded.rotary, prefix_kv, batch.kv_index, encoded.queries)
         velocity: Tensor = self.action_out(self.norm_out(x), embodiments)
         return velocity
 
