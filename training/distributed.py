@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from training.errors import ConfigError, RankLostError
 
@@ -21,11 +19,13 @@ class Ranks:
         rank: from 0.
         world_size: processes of the run.
         device: on which this process computes.
+        local_world_size: ranks of this node.
     """
 
     rank: int
     world_size: int
     device: torch.device
+    local_world_size: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -52,7 +52,12 @@ def process_group() -> Iterator[Ranks]:
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    ranks = Ranks(rank=rank, world_size=world_size, device=device)
+    ranks = Ranks(
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    )
     if world_size == 1:
         yield ranks
         return
@@ -81,11 +86,3 @@ def barrier() -> None:
     """Wait for all ranks."""
     if dist.is_initialized():
         dist.barrier()
-
-
-def data_parallel(model: nn.Module, ranks: Ranks) -> nn.Module:
-    """The model whose last backward of a step averages gradients over ranks."""
-    if ranks.world_size == 1:
-        return model
-    on_gpu = [ranks.device.index] if ranks.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=on_gpu, gradient_as_bucket_view=True)

@@ -9,15 +9,12 @@ run goes on from its last checkpoint with the same batches, noise and bits.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
 
 from lake.store import Lake
 from loader.batch import PackedBatch
@@ -34,14 +31,21 @@ from training.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainConfig
-from training.distributed import Ranks, data_parallel, process_group
+from training.distributed import Ranks, process_group
 from training.errors import ConfigError, NonFiniteLossError
 from training.logs.lineage import enter_run
 from training.logs.metrics import StepMetrics, peak_flops
 from training.logs.run_logs import Records
-from training.loss import PackedLoss, flow_matching_loss, scale_gradients, sum_over_ranks
+from training.loss import (
+    PackedLoss,
+    clipped_norm,
+    flow_matching_loss,
+    scale_gradients,
+    sum_over_ranks,
+)
 from training.models.kinds import ModelConfig, build_model
 from training.models.policy_model import PolicyModel
+from training.parallel import Shared, share
 from training.policy_spec import PolicySpec
 from training.run_folder import run_folder
 from training.schedule import learning_rate
@@ -129,15 +133,16 @@ def train(
     with process_group() as ranks, run_folder(out, ranks), sigterm_flag() as terminated:
         torch.manual_seed(config.seed)
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
+        dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
         model = make_model(config.model, spec).to(ranks.device)
-        trained = Trained.start(model, spec, config)
+        shared = share(model, config.distributed, ranks, dtype)
+        trained = Trained.start(shared.model, spec, config)
         with _open_loader(lake, plan, config, ranks) as loader:
             # Not before model and loader are made: what they refuse is no run.
             run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
             checkpoint = latest_checkpoint(out / "checkpoints")
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
-            dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
             facts = {
                 "run_id": run.run_id,
                 "world_size": ranks.world_size,
@@ -145,13 +150,12 @@ def train(
                 "config": config.to_dict(),
             }
             with Records(out, ranks, step, facts=facts, every=config.log_every) as records:
-                replicated = data_parallel(model, ranks)
                 steps = _steps(loader)
                 while step < total_steps and not stop:
                     begin = time.perf_counter()
                     packs = next(steps)
                     wait_s = time.perf_counter() - begin
-                    losses = _backward(replicated, packs, loss_of, ranks, dtype)
+                    losses = _backward(shared, packs, loss_of, ranks, dtype)
                     sums = _sum(
                         model,
                         packs,
@@ -163,9 +167,7 @@ def train(
                     scale_gradients(
                         model, items=int(sums.action_values), world_size=ranks.world_size
                     )
-                    grad_norm = float(
-                        clip_grad_norm_(model.parameters(), config.optimizer.clip_norm)
-                    )
+                    grad_norm = clipped_norm(model, config.optimizer.clip_norm)
                     _require_finite(sums.loss, grad_norm, packs, losses, checkpoint)
                     lr = learning_rate(step, total_steps=total_steps, config=config.optimizer)
                     trained.update(lr)
@@ -262,7 +264,7 @@ def _steps(loader: PackLoader) -> Iterator[list[Batch]]:
 
 
 def _backward(
-    model: nn.Module,
+    shared: Shared,
     packs: Sequence[Batch],
     loss_of: PackedLoss,
     ranks: Ranks,
@@ -272,16 +274,11 @@ def _backward(
     losses = []
     for number, pack in enumerate(packs):
         on_device = pack.to(ranks.device, non_blocking=True)
-        waits = number < len(packs) - 1  # for the step's last pack, which averages over ranks
-        with (
-            model.no_sync()
-            if waits and isinstance(model, DistributedDataParallel)
-            else nullcontext()
-        ):
+        with shared.pack(is_last=number == len(packs) - 1):
             with torch.autocast(
                 ranks.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16
             ):
-                loss = loss_of(model(on_device), on_device)
+                loss = loss_of(shared.call(on_device), on_device)
             torch.autograd.backward(loss)
         losses.append(loss.detach())
     return torch.stack(losses).tolist()

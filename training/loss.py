@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grad_norm_
 
 from loader.batch import PackedBatch
 
@@ -59,7 +61,7 @@ def scale_gradients(model: nn.Module, *, items: int, world_size: int) -> None:
     """Turn the gradients of a sum into those of the global mean.
 
     Args:
-        model: its gradients were averaged over ranks by DDP.
+        model: its gradients were averaged over ranks (see `training.parallel`).
         items: action values of this step on all ranks.
         world_size: ranks.
     """
@@ -67,6 +69,12 @@ def scale_gradients(model: nn.Module, *, items: int, world_size: int) -> None:
     for parameter in model.parameters():
         if parameter.grad is not None:
             parameter.grad.mul_(scale)
+
+
+def clipped_norm(model: nn.Module, most: float) -> float:
+    """Scale gradients down to a norm of `most`; what the norm was, over all ranks' shards."""
+    norm = clip_grad_norm_(model.parameters(), most)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
 def sum_over_ranks(values: Sequence[float], device: torch.device) -> list[float]:

@@ -10,7 +10,13 @@ import torch
 
 from loader.batch import PackedBatch
 from tests.training.batches import TINY, make_spans, pack, policy_spec
-from tests.training.gradients_worker import CASES, gradients, packs_of
+from tests.training.gradients_worker import (
+    CASES,
+    STRATEGIES,
+    gradients,
+    packs_of,
+    world_size_of,
+)
 from training.distributed import Ranks
 from training.loss import flow_matching_loss
 from training.models.film.model import FilmPolicy
@@ -28,15 +34,19 @@ def assert_close(one: Gradients, other: Gradients) -> None:
         assert float((gradient - other[name]).abs().max()) <= 1e-6 * largest, name
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Gradients]]:
+@pytest.fixture(scope="module", params=[2, 4])
+def of_ranks(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[dict[str, Gradients]]]:
+    """Strategy -> what each rank found, for the strategies of a world size."""
+    world_size = request.param
     folder = tmp_path_factory.mktemp("ranks")
-    outs = [folder / f"rank{rank}.pt" for rank in range(2)]
+    outs = [folder / f"rank{rank}.pt" for rank in range(world_size)]
     workers = [
         subprocess.Popen(
             [
                 sys.executable, "-m", "tests.training.gradients_worker",
-                str(rank), "2", str(folder / "rendezvous"), str(out),
+                str(rank), str(world_size), str(folder / "rendezvous"), str(out),
             ],
             cwd=_ROOT,
             stderr=subprocess.PIPE,
@@ -45,23 +55,31 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Gradie
         for rank, out in enumerate(outs)
     ]  # fmt: skip
     errors = [worker.communicate(timeout=90)[1].decode() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
-    return [torch.load(out, weights_only=True) for out in outs]
+    assert [worker.returncode for worker in workers] == [0] * world_size, "\n".join(errors)
+    found = [torch.load(out, weights_only=True) for out in outs]
+    return {name: [rank[name] for rank in found] for name in found[0]}
+
+
+def test_every_strategy_is_tried() -> None:
+    assert {world_size_of(name) for name in STRATEGIES} == {2, 4}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_ranks_have_the_gradients_of_one(
-    two_ranks: list[dict[str, Gradients]], case: str
+def test_ranks_have_the_gradients_of_one(
+    of_ranks: dict[str, list[dict[str, Gradients]]], case: str
 ) -> None:
     alone = gradients(case, _ALONE)
-    for rank in two_ranks:
-        assert_close(alone, rank[case])
+    for ranks in of_ranks.values():
+        for rank in ranks:
+            assert_close(alone, rank[case])
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ranks_agree_to_the_bit(two_ranks: list[dict[str, Gradients]], case: str) -> None:
-    one, other = two_ranks[0][case], two_ranks[1][case]
-    assert all(torch.equal(gradient, other[name]) for name, gradient in one.items())
+def test_ranks_agree_to_the_bit(of_ranks: dict[str, list[dict[str, Gradients]]], case: str) -> None:
+    for ranks in of_ranks.values():
+        one, *others = (rank[case] for rank in ranks)
+        for other in others:
+            assert all(torch.equal(gradient, other[name]) for name, gradient in one.items())
 
 
 def global_mean(batch: PackedBatch[torch.Tensor]) -> Gradients:

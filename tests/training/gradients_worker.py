@@ -1,4 +1,4 @@
-"""One rank of a data-parallel step, its gradients saved to a file.
+"""One rank of a step that several share, its gradients saved to a file.
 
 `python -m tests.training.gradients_worker RANK WORLD_SIZE RENDEZVOUS_FILE OUT`
 """
@@ -11,12 +11,27 @@ import torch.distributed as dist
 
 from loader.batch import PackedBatch
 from tests.training.batches import TINY, make_spans, pack, policy_spec
-from training.distributed import Ranks, data_parallel
+from training.config import DistributedConfig
+from training.distributed import Ranks
 from training.loop import _backward
 from training.loss import flow_matching_loss, scale_gradients, sum_over_ranks
 from training.models.film.model import FilmPolicy
+from training.parallel import share, whole
 
+STRATEGIES = {
+    "ddp": DistributedConfig(),
+    "fsdp2": DistributedConfig(strategy="fsdp2"),
+    "hsdp": DistributedConfig(strategy="hsdp", shard_size=2),
+    "ddp, checkpointed": DistributedConfig(activation_checkpointing="blocks"),
+    "fsdp2, checkpointed": DistributedConfig(strategy="fsdp2", activation_checkpointing="blocks"),
+}
+_ALONE = STRATEGIES["ddp"]
 CASES = ("unequal", "fewer slots than ranks need", "a rank without pictures")
+
+
+def world_size_of(strategy: str) -> int:
+    """Ranks that try it: two, or two pairs that share shards."""
+    return 4 if STRATEGIES[strategy].strategy == "hsdp" else 2
 
 
 def packs_of(case: str) -> list[PackedBatch[torch.Tensor]]:
@@ -31,7 +46,7 @@ def packs_of(case: str) -> list[PackedBatch[torch.Tensor]]:
     return [pack(spans[:9]), pack(blind[:2]), pack(spans[9:12]), pack(blind[2:])]
 
 
-def share(
+def packs_of_rank(
     slots: list[PackedBatch[torch.Tensor]], rank: int, world_size: int
 ) -> list[PackedBatch[torch.Tensor]]:
     """Slots rank, rank + world_size, ...; an empty pack where there is none."""
@@ -40,19 +55,21 @@ def share(
     return mine + [pack([], pad=4)] * (per_rank - len(mine))
 
 
-def gradients(case: str, ranks: Ranks) -> dict[str, torch.Tensor]:
+def gradients(
+    case: str, ranks: Ranks, config: DistributedConfig = _ALONE
+) -> dict[str, torch.Tensor]:
     """Gradients of the global mean, as the loop makes them."""
     torch.manual_seed(0)
-    model = FilmPolicy(TINY, policy_spec())
-    replicated = data_parallel(model, ranks)
-    packs = share(packs_of(case), ranks.rank, ranks.world_size)
-    _backward(replicated, packs, flow_matching_loss, ranks)
+    shared = share(FilmPolicy(TINY, policy_spec()), config, ranks)
+    model = shared.model
+    packs = packs_of_rank(packs_of(case), ranks.rank, ranks.world_size)
+    _backward(shared, packs, flow_matching_loss, ranks)
     (items,) = sum_over_ranks([sum(p.num_action_items for p in packs)], ranks.device)
     scale_gradients(model, items=int(items), world_size=ranks.world_size)
     found = {name: p.grad for name, p in model.named_parameters()}
     missing = [name for name, gradient in found.items() if gradient is None]
     assert not missing, missing
-    return {name: gradient for name, gradient in found.items() if gradient is not None}
+    return whole({name: gradient for name, gradient in found.items() if gradient is not None})
 
 
 def main() -> None:
@@ -63,7 +80,12 @@ def main() -> None:
         "gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=world_size
     )
     ranks = Ranks(rank=rank, world_size=world_size, device=torch.device("cpu"))
-    torch.save({case: gradients(case, ranks) for case in CASES}, Path(sys.argv[4]))
+    found = {
+        name: {case: gradients(case, ranks, config) for case in CASES}
+        for name, config in STRATEGIES.items()
+        if world_size == world_size_of(name)
+    }
+    torch.save(found, Path(sys.argv[4]))
     dist.destroy_process_group()
 
 

@@ -51,7 +51,8 @@ class TrunkLayer(nn.Module):
         """[T, W] -> (tokens [T, W], keys [T, H, D], values [T, H, D])."""
         parts = self.qkv(self.norm_1(x)).unflatten(-1, (-1, self.heads, rotary.cos.shape[-1] * 2))
         *queries, k, v = parts.unbind(dim=1)
-        k = rotary.rotate(k)
+        # Copied: FSDP takes no views from a block.
+        k, v = rotary.rotate(k), v.contiguous()
         if self.keys_only:
             return x, k, v
         attended = varlen_attention(rotary.rotate(queries[0]), k, v, segments)

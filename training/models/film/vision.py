@@ -61,7 +61,7 @@ class ImageEncoder(nn.Module):
         )
         # One more at full map size, linear, so that the softmax sees the sign of its features.
         self.to_points = nn.Conv2d(channels[-1], channels[-1], 3, padding=1)
-        self.sharpness = nn.Parameter(torch.tensor(1.0))
+        self.sharpness = nn.Parameter(torch.ones(1))
         self.project = nn.Linear(2 * channels[-1], config.width)
         self.position = nn.Parameter(0.02 * torch.randn(image_tokens, config.width))
         self.camera = nn.Embedding(max(cameras, 1), config.width)
