@@ -127,11 +127,14 @@ def _names(adapter: "TypeAdapter[Any]") -> set[str]:
 
 def _path(location: tuple[int | str, ...], values: object) -> Iterator[str]:
     """The names in `values` that pydantic's location means: it names the kind of a union too."""
+    kind: object = None
     for part in location:
+        if kind is not None and part == kind:
+            kind = None
+            continue
         if isinstance(values, Mapping):
-            if part not in values and part in values.values():
-                continue
             values = values.get(part)
+            kind = values.get("kind") if isinstance(values, Mapping) else None
         elif isinstance(values, list) and isinstance(part, int) and part < len(values):
             values = values[part]
         yield str(part)

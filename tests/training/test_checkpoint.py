@@ -20,7 +20,7 @@ from training.config import OptimizerConfig, TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
 from training.loss import flow_matching_loss
-from training.models.film.model import FilmPolicy
+from training.models.kinds import build_model
 from training.policy import load_model
 from training.trained import Trained
 
@@ -42,7 +42,7 @@ def progress(step: int) -> Progress:
 
 def fresh(seed: int = 0, *, config: TrainConfig = CONFIG) -> Trained:
     torch.manual_seed(seed)
-    model = FilmPolicy(config.model, policy_spec())
+    model = build_model(config.model, policy_spec())
     return Trained.start(model, model.spec, config)
 
 

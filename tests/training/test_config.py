@@ -17,7 +17,7 @@ def test_dict_round_trip() -> None:
 def test_json_lists_become_tuples() -> None:
     raw = TrainConfig().to_dict()
     raw["model"]["conv_channels"] = [8, 16]
-    assert TrainConfig.from_dict(raw).model.conv_channels == (8, 16)
+    assert TrainConfig.from_dict(raw).model == FilmConfig(conv_channels=(8, 16))
 
 
 def test_preset_then_file_then_overrides(tmp_path: Path) -> None:
@@ -93,5 +93,16 @@ def test_missing_file_and_preset_are_named(tmp_path: Path) -> None:
         TrainConfig.load(preset="huge", overrides={})
 
 
-def test_presets_are_valid() -> None:
-    assert all(isinstance(preset, FilmConfig) for preset in PRESETS.values())
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_valid(preset: str) -> None:
+    config = TrainConfig.load(preset=preset, overrides={})
+    assert config.model == PRESETS[preset]
+    assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_settings_of_another_kind_of_model_are_named() -> None:
+    overrides = {"model.conv_channels": "8,"}
+    with pytest.raises(ConfigError, match=r"unknown setting model\.conv_channels"):
+        TrainConfig.load(preset="pi05-tiny", overrides=overrides)
+    with pytest.raises(ConfigError, match=r"model\.layers: .*integer"):
+        TrainConfig.load(preset="pi05-tiny", overrides={"model.layers": "few"})

@@ -27,6 +27,7 @@ from training.loop import train
 from training.loss import Prediction
 from training.models.film.config import FilmConfig
 from training.models.film.model import FilmPolicy
+from training.models.kinds import ModelConfig, build_model
 from training.policy_spec import PolicySpec
 from training.precision.config import PrecisionConfig
 from training.trained import Trained
@@ -135,16 +136,21 @@ class Poisoned(FilmPolicy):
         return prediction._replace(velocity=prediction.velocity * float("nan"))
 
 
+def poisoned(config: ModelConfig, spec: PolicySpec) -> nn.Module:
+    assert isinstance(config, FilmConfig)
+    return Poisoned(config, spec)
+
+
 def test_a_nan_is_a_named_error_and_the_last_checkpoint_is_usable(
     planned: Planned, tmp_path: Path
 ) -> None:
     lake, plan = planned
     config = train_config(every=2)
     with pytest.raises(NonFiniteLossError, match=r"step 3: the loss is nan.*slot .*step-00000002"):
-        train(lake, plan, tmp_path / "run", config, make_model=Poisoned)
+        train(lake, plan, tmp_path / "run", config, make_model=poisoned)
     checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
-    model = FilmPolicy(config.model, PolicySpec.from_plan(plan.header, image_size=None))
+    model = build_model(config.model, PolicySpec.from_plan(plan.header, image_size=None))
     load_checkpoint(
         checkpoint,
         Trained.start(model, model.spec, config),
@@ -157,7 +163,7 @@ def test_a_nan_is_a_named_error_and_the_last_checkpoint_is_usable(
 class Constant(nn.Module):
     """A model of the user's own: one vector for every action."""
 
-    def __init__(self, config: FilmConfig, spec: PolicySpec) -> None:
+    def __init__(self, config: ModelConfig, spec: PolicySpec) -> None:
         super().__init__()
         del config
         self.mean = nn.Parameter(torch.zeros(spec.action_dim))
@@ -222,7 +228,7 @@ def test_cameras_reach_the_model(planned_cameras: Planned, tmp_path: Path) -> No
     lake, plan = planned_cameras
     result = train(lake, plan, tmp_path / "run", train_config())
     torch.manual_seed(0)
-    start = FilmPolicy(train_config().model, PolicySpec.from_plan(plan.header, image_size=None))
+    start = build_model(train_config().model, PolicySpec.from_plan(plan.header, image_size=None))
     from safetensors.torch import load_file
 
     trained = load_file(result.checkpoint / "policy.safetensors")

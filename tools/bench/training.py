@@ -27,8 +27,8 @@ from packing.make_plan import make_plan
 from packing.trajectory_spans import TrajectorySpans
 from tools.bench.framework import BenchResult, Timing, interleave, spread
 from training.loss import flow_matching_loss
-from training.models.film.model import FilmPolicy
-from training.models.kinds import PRESETS
+from training.models.kinds import PRESETS, build_model
+from training.models.policy_model import PolicyModel
 from training.padded import padded_batches, padded_tokens
 from training.policy_spec import PolicySpec
 
@@ -57,8 +57,8 @@ class Workload:
     padded: Batches
     tokens: int
     padding_factor: float
-    packed_model: FilmPolicy
-    padded_model: FilmPolicy
+    packed_model: PolicyModel
+    padded_model: PolicyModel
 
 
 def run(quick: bool) -> BenchResult:  # noqa: FBT001  (the signature of every bench)
@@ -126,8 +126,8 @@ def _workload(name: str, lengths: Sequence[int], budget: int, folder: Path) -> W
     tokens = sum(batch.num_tokens + len(batch.actions) for batch in packed)
     torch.manual_seed(0)
     spec = PolicySpec.from_plan(plan.header, image_size=None)
-    packed_model = FilmPolicy(PRESETS["small"], spec)
-    padded_model = FilmPolicy(PRESETS["small"], spec)
+    packed_model = build_model(PRESETS["small"], spec)
+    padded_model = build_model(PRESETS["small"], spec)
     padded_model.load_state_dict(packed_model.state_dict())
     return Workload(
         name=name,
@@ -179,7 +179,7 @@ def _lake(folder: Path, lengths: Sequence[int]) -> Lake:
     return lake
 
 
-def _step(model: FilmPolicy, batches: Batches) -> None:
+def _step(model: PolicyModel, batches: Batches) -> None:
     """Forward and backward of all spans, gradients of the global mean."""
     model.zero_grad()
     items = sum(batch.num_action_items for batch in batches)

@@ -1,15 +1,18 @@
 """The kinds of policies, their named sizes, and how one is made."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, assert_never
+
+from pydantic import Field
 
 from training.models.film.config import FilmConfig
+from training.models.pi05.config import Pi05Config
 
 if TYPE_CHECKING:
     from training.models.policy_model import PolicyModel
     from training.policy_spec import PolicySpec
 
-ModelConfig: TypeAlias = FilmConfig
+ModelConfig: TypeAlias = Annotated[FilmConfig | Pi05Config, Field(discriminator="kind")]
 """Sizes of any kind; `kind` tells which."""
 
 PRESETS: Final[Mapping[str, ModelConfig]] = {
@@ -21,12 +24,40 @@ PRESETS: Final[Mapping[str, ModelConfig]] = {
         heads=8,
         conv_channels=(32, 64, 64),
     ),
+    "pi05-tiny": Pi05Config(
+        width=128,
+        mlp_width=384,
+        expert_width=128,
+        expert_mlp_width=384,
+        layers=2,
+        heads=4,
+        kv_heads=1,
+        head_dim=32,
+        image_size=64,
+        vision_width=96,
+        vision_depth=2,
+        vision_heads=3,
+        vision_mlp_width=288,
+        time_sampling="uniform",
+        flow_steps=5,
+    ),
+    "pi05": Pi05Config(),
 }
-"""Named sizes: `tiny` learns a demo on two CPU cores in minutes, `small` wants more patience."""
+"""Named sizes: `tiny` learns a demo on two CPU cores in minutes, `small` wants more patience;
+`pi05-tiny` runs there too; `pi05` has the published sizes."""
 
 
 def build_model(config: ModelConfig, spec: "PolicySpec") -> "PolicyModel":
     """A policy with fresh weights from torch's global generator: seed it first."""
-    from training.models.film.model import FilmPolicy  # noqa: PLC0415  # only the kind that is made
+    # Only the kind that is made is imported.
+    match config.kind:
+        case "film":
+            from training.models.film.model import FilmPolicy  # noqa: PLC0415
 
-    return FilmPolicy(config, spec)
+            return FilmPolicy(config, spec)
+        case "pi05":
+            from training.models.pi05.model import Pi05Policy  # noqa: PLC0415
+
+            return Pi05Policy(config, spec)
+        case unknown:
+            assert_never(unknown)

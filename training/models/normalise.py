@@ -1,5 +1,7 @@
 """Normalisation on the device, with the statistics that are frozen in the plan."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -38,3 +40,15 @@ class Normaliser(nn.Module):
     def inverse(self, x: Tensor, stats_ids: Tensor) -> Tensor:
         """[R, dim] normalised -> the recorded unit."""
         return x * self.std[stats_ids] + self.mean[stats_ids]
+
+
+def by_quantiles(moments: tuple[Moments, ...]) -> tuple[Moments, ...]:
+    """Moments that normalise the 1 % quantile to -1 and the 99 % quantile to 1."""
+    return tuple(
+        replace(
+            one,
+            mean=tuple((low + high) / 2 for low, high in zip(one.q01, one.q99, strict=True)),
+            std=tuple((high - low) / 2 for low, high in zip(one.q01, one.q99, strict=True)),
+        )
+        for one in moments
+    )

@@ -20,7 +20,7 @@ from training.config import TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
 from training.models.film.config import FilmConfig
-from training.models.film.model import FilmPolicy
+from training.models.kinds import build_model
 from training.policy_spec import Moments, PolicySpec
 from training.simulation.errors import SimulationError
 from training.simulation.scene import Scene
@@ -61,7 +61,7 @@ def make_checkpoint(
         image_size=image_size,
     )
     torch.manual_seed(0)
-    trained = Trained.start(FilmPolicy(SMALL.model, spec), spec, SMALL)
+    trained = Trained.start(build_model(SMALL.model, spec), spec, SMALL)
     progress = Progress(
         step=100,
         world_size=1,

@@ -131,6 +131,7 @@ class DecoderLayer(nn.Module):
         heads = self.qkv(h).unflatten(-1, (-1, sizes.head_dim))
         q, k, v = heads.split((heads.shape[1] - 2 * sizes.kv_heads, *(2 * (sizes.kv_heads,))), 1)
         k = rotary.rotate(k if self.norm_k is None else self.norm_k(k))
+        v = v.clone()  # FSDP takes no views from a block
         if self.keys_only:
             return x, k, v
         q = rotary.rotate(q if self.norm_q is None else self.norm_q(q))
