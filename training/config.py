@@ -58,10 +58,13 @@ class CheckpointConfig(Settings):
     Attributes:
         every_steps: a checkpoint after this many steps (and one at the end).
         keep: newest checkpoints that stay; older ones are deleted.
+        asynchronous: write beside the training, which goes on once weights and moments are copied
+            to the host's memory.
     """
 
     every_steps: int = 500
     keep: int = 3
+    asynchronous: bool = True
 
     def __post_init__(self) -> None:
         require_positive("checkpoint.every_steps", self.every_steps)

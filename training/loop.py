@@ -18,18 +18,15 @@ from torch import Tensor, nn
 
 from lake.store import Lake
 from loader.batch import PackedBatch
+from loader.device import on_device
 from loader.pack_loader import PackLoader
 from loader.storage.settings import StorageSettings
 from packing.plan_header import PlanHeader
 from packing.stored_plan import AnyPlan
 from training.attention.varlen import attention_backend
-from training.checkpoints.checkpoint import (
-    Progress,
-    latest_checkpoint,
-    load_checkpoint,
-    read_progress,
-    save_checkpoint,
-)
+from training.checkpoints.folder import Progress, latest_checkpoint, read_progress
+from training.checkpoints.load import load_checkpoint
+from training.checkpoints.writer import CheckpointWriter
 from training.config import TrainConfig
 from training.distributed import Ranks, process_group
 from training.errors import ConfigError, NonFiniteLossError
@@ -135,9 +132,9 @@ def train(
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
         dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
         model = make_model(config.model, spec).to(ranks.device)
-        shared = share(model, config.distributed, ranks, dtype)
-        trained = Trained.start(shared.model, spec, config)
         with _open_loader(lake, plan, config, ranks) as loader:
+            shared = share(model, config.distributed, ranks, dtype)
+            trained = Trained.start(model, spec, config)
             # Not before model and loader are made: what they refuse is no run.
             run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
             checkpoint = latest_checkpoint(out / "checkpoints")
@@ -149,8 +146,16 @@ def train(
                 "attention": attention_backend(ranks.device, dtype),
                 "config": config.to_dict(),
             }
-            with Records(out, ranks, step, facts=facts, every=config.log_every) as records:
-                steps = _steps(loader)
+            with (
+                Records(out, ranks, step, facts=facts, every=config.log_every) as records,
+                CheckpointWriter(
+                    out / "checkpoints",
+                    ranks,
+                    keep=config.checkpoint.keep,
+                    asynchronous=config.checkpoint.asynchronous,
+                ) as writer,
+            ):
+                steps = _steps(loader, ranks.device)
                 while step < total_steps and not stop:
                     begin = time.perf_counter()
                     packs = next(steps)
@@ -187,8 +192,7 @@ def train(
                         on_step(last, total_steps)
                     stop = sums.terminated > 0
                     if stop or step == total_steps or step % config.checkpoint.every_steps == 0:
-                        checkpoint = save_checkpoint(
-                            out / "checkpoints",
+                        checkpoint = writer.save(
                             trained,
                             Progress(
                                 step=step,
@@ -199,8 +203,6 @@ def train(
                                 loader=loader.state_dict(),
                                 config=config.to_dict(),
                             ),
-                            ranks,
-                            keep=config.checkpoint.keep,
                         )
     assert checkpoint is not None
     return TrainResult(
@@ -253,11 +255,15 @@ def _resume(
     return progress.step
 
 
-def _steps(loader: PackLoader) -> Iterator[list[Batch]]:
-    """This rank's packs, step by step. Pad tokens stay behind: eager code pays for each."""
+def _steps(loader: PackLoader, device: torch.device) -> Iterator[list[Batch]]:
+    """This rank's packs on its device, step by step.
+
+    On a CPU pad tokens stay behind, since each costs time. A GPU gets all packs of one size: to
+    learn how many tokens are real would wait for it, and compiled code sees no new shape.
+    """
     packs: list[Batch] = []
-    for batch in loader:
-        packs.append(batch.trimmed())
+    for batch in on_device(loader, device):
+        packs.append(batch.trimmed() if device.type == "cpu" else batch)
         if len(packs) == loader.packs_per_step:
             yield packs
             packs = []
@@ -273,12 +279,11 @@ def _backward(
     """Add the gradients of all packs; loss sum of each."""
     losses = []
     for number, pack in enumerate(packs):
-        on_device = pack.to(ranks.device, non_blocking=True)
         with shared.pack(is_last=number == len(packs) - 1):
             with torch.autocast(
                 ranks.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16
             ):
-                loss = loss_of(shared.call(on_device), on_device)
+                loss = loss_of(shared.call(pack), pack)
             torch.autograd.backward(loss)
         losses.append(loss.detach())
     return torch.stack(losses).tolist()

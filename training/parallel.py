@@ -126,12 +126,19 @@ def blocks_of(model: nn.Module, config: DistributedConfig) -> Iterator[nn.Module
         )
 
 
-def whole(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the host, shards of them gathered; every rank calls this."""
-    return {
-        name: (t.full_tensor() if isinstance(t, DTensor) else t).detach().cpu().contiguous()
-        for name, t in values.items()
-    }
+def whole(values: Mapping[str, Tensor], *, keep: bool = True) -> dict[str, Tensor]:
+    """Tensors on the host, shards of them gathered one after the other; every rank calls this.
+
+    Args:
+        values: name -> tensor, maybe sharded.
+        keep: False on a rank that only helps to gather; it gets an empty mapping.
+    """
+    found = {}
+    for name, tensor in values.items():
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if keep:
+            found[name] = full.detach().cpu().contiguous()
+    return found
 
 
 def _keep_inputs_only(block: nn.Module) -> None:

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from packing.known_layouts import choose_prompt
-from training.checkpoints.checkpoint import CHECKPOINT_VERSION, latest_checkpoint
 from training.checkpoints.checksums import require_checksums
+from training.checkpoints.folder import CHECKPOINT_VERSION, latest_checkpoint
 from training.errors import CheckpointError, ConfigError
 from training.models.kinds import ModelConfig, build_model
 from training.models.policy_model import PolicyModel

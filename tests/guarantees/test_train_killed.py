@@ -5,18 +5,21 @@ import random
 import shutil
 import socket
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import torch
 
 from lake import Lake
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import make_lake, plan_windows, train_config
 from tests.training.train_worker import Job, run, training_processes
-from training.checkpoints.checkpoint import latest_checkpoint
+from training.checkpoints.folder import latest_checkpoint
 from training.logs.ledger import surviving_trajectory
 from training.logs.metrics import read_metrics
 from training.loop import train
+from training.policy import load_model
 
 _SIGKILLED = -9
 # Nine processes train one after another; the limit is for a machine that does much else.
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Plan]:
     lake = make_lake(tmp_path_factory.mktemp("killed") / "robots.lake")
-    plan = plan_windows(lake, slots=3, epochs=6)
+    plan = plan_windows(lake, slots=3, epochs=8)
     save_plan(lake, plan, "killed")
     return lake, plan
 
@@ -37,6 +40,7 @@ def launch(
     *,
     world_size: int,
     process: str = "inline",
+    strategy: Literal["ddp", "fsdp2"] = "ddp",
     kill: tuple[int, float] | None = None,
 ) -> None:
     """Start the processes of a run; wait for their end, by SIGKILL where `kill` says when."""
@@ -57,6 +61,7 @@ def launch(
             plan="killed",
             out=out,
             process=process,
+            strategy=strategy,
             environment=environment,
             log=log,
             # The first rank is struck; the others must notice.
@@ -109,8 +114,8 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
 def test_plan_has_what_the_tests_need(planned: tuple[Lake, Plan]) -> None:
     _, plan = planned
     spans = [(epoch, i) for _, _, epoch, ids, _ in planned_spans(plan) for i in ids]
-    assert plan.num_steps >= 12
-    assert len(spans) == len(set(spans)) == 6 * plan.header.num_spans
+    assert plan.num_steps >= 16
+    assert len(spans) == len(set(spans)) == 8 * plan.header.num_spans
 
 
 def test_one_process_killed_and_resumed(planned: tuple[Lake, Plan], tmp_path: Path) -> None:
@@ -120,7 +125,8 @@ def test_one_process_killed_and_resumed(planned: tuple[Lake, Plan], tmp_path: Pa
     rng = random.Random(7)
     resumed = 0
     for depth in range(3):
-        step = resumed + rng.randint(2, 3)
+        # A checkpoint every two steps, written while the next two are trained.
+        step = resumed + rng.randint(4, 5)
         launch(
             lake,
             killed,
@@ -155,3 +161,21 @@ def test_two_processes_killed_and_resumed(planned: tuple[Lake, Plan], tmp_path: 
     assert consumed(by_one) == planned_spans(plan)
     for one, other in zip(losses(whole), losses(by_one), strict=True):
         assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_shards_go_on_with_two_one_and_two_processes(
+    planned: tuple[Lake, Plan], tmp_path: Path
+) -> None:
+    """Weights and moments are cut anew for the ranks that are there."""
+    lake, plan = planned
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    train(lake, plan, alone, train_config())
+    launch(lake, run, world_size=2, strategy="fsdp2", kill=(5, 0.0))
+    launch(lake, run, world_size=1, strategy="fsdp2", kill=(9, 0.0))
+    launch(lake, run, world_size=2, strategy="fsdp2")
+    assert consumed(run) == planned_spans(plan)
+    for one, other in zip(losses(alone), losses(run), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    whole, shared = (load_model(folder).state_dict() for folder in (alone, run))
+    for name, weight in whole.items():
+        torch.testing.assert_close(weight, shared[name], rtol=1e-3, atol=1e-5)

@@ -16,7 +16,7 @@ from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import make_lake, plan_windows
 from tools.cli import build_app
-from training.checkpoints.checkpoint import read_progress
+from training.checkpoints.folder import read_progress
 from training.config import TrainConfig
 from training.logs.ledger import surviving_trajectory
 

@@ -1,6 +1,7 @@
 """A small lake with a plan to train on, and a model that trains in milliseconds."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from packing.window_spans import WindowSpans
 from tests.episodes import make_episode
 from training.config import (
     CheckpointConfig,
+    DistributedConfig,
     LoaderConfig,
     OptimizerConfig,
     TrainConfig,
@@ -67,7 +69,12 @@ def plan_windows(lake: Lake, *, slots: int = 3, epochs: int = 3) -> Plan:
 
 
 def train_config(
-    *, every: int = 2, process: str = "inline", steps: int | None = None, ema: float = 0.5
+    *,
+    every: int = 2,
+    process: str = "inline",
+    steps: int | None = None,
+    ema: float = 0.5,
+    strategy: Literal["ddp", "fsdp2"] = "ddp",
 ) -> TrainConfig:
     """Checkpoints often, logs each step."""
     return TrainConfig(
@@ -75,6 +82,7 @@ def train_config(
         optimizer=OptimizerConfig(warmup_steps=2, ema_decay=ema),
         checkpoint=CheckpointConfig(every_steps=every, keep=2),
         loader=LoaderConfig(process="child" if process == "child" else "inline", buffer_mb=64),
+        distributed=DistributedConfig(strategy=strategy),
         steps=steps,
         log_every=1,
     )

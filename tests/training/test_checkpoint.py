@@ -1,21 +1,19 @@
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.training.batches import TINY, make_spans, pack, policy_spec
-from training.checkpoints import checkpoint as checkpoint_module
-from training.checkpoints.checkpoint import (
-    Progress,
-    latest_checkpoint,
-    load_checkpoint,
-    read_progress,
-    save_checkpoint,
-)
+from training.checkpoints import writer as writer_module
+from training.checkpoints.folder import Progress, latest_checkpoint, read_progress
+from training.checkpoints.load import load_checkpoint
+from training.checkpoints.writer import CheckpointWriter
 from training.config import OptimizerConfig, TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
@@ -53,8 +51,11 @@ def advance(trained: Trained, steps: int, *, first: int = 0) -> None:
         trained.update(1e-2 / (step + 1))
 
 
-def save(folder: Path, trained: Trained, step: int, *, keep: int = 3) -> Path:
-    return save_checkpoint(folder, trained, progress(step), RANKS, keep=keep)
+def save(
+    folder: Path, trained: Trained, step: int, *, keep: int = 3, asynchronous: bool = False
+) -> Path:
+    with CheckpointWriter(folder, RANKS, keep=keep, asynchronous=asynchronous) as writer:
+        return writer.save(trained, progress(step))
 
 
 def same(one: Trained, other: Trained) -> bool:
@@ -83,6 +84,58 @@ def test_going_on_from_a_checkpoint_is_bit_equal(tmp_path: Path) -> None:
     assert read_progress(path) == progress(3)
 
 
+def test_beside_the_training_the_weights_of_its_step_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, reference = fresh(), fresh()
+    for one in (trained, reference):
+        advance(one, 2)
+    go_on = threading.Event()
+    write: Callable[..., object] = getattr(writer_module, "save_distributed")  # noqa: B009
+
+    def held(*args: Any, **kwargs: Any) -> object:
+        assert go_on.wait(20)
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(writer_module, "save_distributed", held)
+    with CheckpointWriter(tmp_path, RANKS, keep=3, asynchronous=True) as writer:
+        generator = torch.get_rng_state()
+        path = writer.save(trained, progress(2))
+        assert latest_checkpoint(tmp_path) is None
+        torch.rand(3)
+        advance(trained, 2, first=2)
+        go_on.set()
+    assert latest_checkpoint(tmp_path) == path
+    resumed = fresh(seed=7)
+    load_checkpoint(path, resumed, RANKS)
+    assert same(resumed, reference)
+    assert torch.equal(torch.get_rng_state(), generator)
+    advance(resumed, 2, first=2)
+    assert same(resumed, trained)
+
+
+def test_what_fails_beside_the_training_is_raised_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = fresh()
+    advance(trained, 1)
+    first = save(tmp_path, trained, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    writer = CheckpointWriter(tmp_path, RANKS, keep=3, asynchronous=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.checkpoints.folder.os.fsync", full)
+        writer.save(trained, progress(2))
+        with pytest.raises(CheckpointError, match=r"step-00000002.*No space.*is .*step-00000001"):
+            writer.save(trained, progress(3))
+    assert latest_checkpoint(tmp_path) == first
+    with writer:
+        last = writer.save(trained, progress(3))
+    assert latest_checkpoint(tmp_path) == last
+
+
 def test_a_rank_that_the_writer_did_not_have_keeps_its_generator(tmp_path: Path) -> None:
     trained = fresh()
     advance(trained, 1)
@@ -108,7 +161,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) == tmp_path / "step-00000002"
 
 
-@pytest.mark.parametrize("killed_at", ["save_distributed", "_write_sidecars", "_publish"])
+@pytest.mark.parametrize("killed_at", ["save_distributed", "_write_sidecars", "publish"])
 def test_a_writer_that_dies_leaves_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
@@ -123,7 +176,7 @@ def test_a_writer_that_dies_leaves_the_checkpoint_before(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_module, killed_at, die)
+        patch.setattr(writer_module, killed_at, die)
         with pytest.raises(Killed):
             save(tmp_path, trained, 2)
     assert latest_checkpoint(tmp_path) == first
@@ -156,7 +209,7 @@ def test_a_full_disk_is_a_named_error(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, "_sync", full)
+    monkeypatch.setattr("training.checkpoints.folder.os.fsync", full)
     with pytest.raises(CheckpointError, match=r"No space left.*last good one is .*step-00000001"):
         save(tmp_path, trained, 2)
     assert latest_checkpoint(tmp_path) == first

@@ -17,7 +17,8 @@ from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import plan_windows, train_config
 from training import loop
-from training.checkpoints.checkpoint import latest_checkpoint, load_checkpoint, read_progress
+from training.checkpoints.folder import latest_checkpoint, read_progress
+from training.checkpoints.load import load_checkpoint
 from training.config import TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError, ConfigError, NonFiniteLossError

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Literal
 
 from lake import open_lake
 from packing.plan_store import load_plan
@@ -24,6 +25,7 @@ class Job:
         lake, plan: what to train on.
         out: folder of the run.
         process: `inline` or `child`, of the loader.
+        strategy: by which ranks share the weights.
         environment: variables of torchrun.
         log: file that gets stdout and stderr.
         kill: (step, seconds): SIGKILL strikes that long after that step.
@@ -33,6 +35,7 @@ class Job:
     plan: str
     out: Path
     process: str
+    strategy: Literal["ddp", "fsdp2"]
     environment: Mapping[str, str]
     log: Path
     kill: tuple[int, float] | None
@@ -58,6 +61,5 @@ def run(job: Job) -> None:
         if job.kill is not None and metrics.step == job.kill[0]:
             threading.Timer(job.kill[1], os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    train(
-        lake, load_plan(lake, job.plan), job.out, train_config(process=job.process), on_step=on_step
-    )
+    config = train_config(process=job.process, strategy=job.strategy)
+    train(lake, load_plan(lake, job.plan), job.out, config, on_step=on_step)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training.checkpoints.checkpoint import read_progress
+from training.checkpoints.folder import read_progress
 from training.policy import Policy, find_checkpoint
 from training.simulation.assess import Assessment, assess
 from training.simulation.errors import SimulationError

@@ -15,7 +15,8 @@ from lake.store import Lake
 from packing.layout import TokenLayout
 from packing.tokenizer import find_tokenizer
 from tools.commands import assess, simulate
-from training.checkpoints.checkpoint import Progress, save_checkpoint
+from training.checkpoints.folder import Progress
+from training.checkpoints.writer import CheckpointWriter
 from training.config import TrainConfig
 from training.distributed import Ranks
 from training.errors import CheckpointError
@@ -72,7 +73,8 @@ def make_checkpoint(
         config=SMALL.to_dict(),
     )
     ranks = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
-    return save_checkpoint(run / "checkpoints", trained, progress, ranks, keep=1)
+    with CheckpointWriter(run / "checkpoints", ranks, keep=1, asynchronous=False) as writer:
+        return writer.save(trained, progress)
 
 
 def test_a_checkpoint_is_tried_beside_its_controls(tmp_path: Path) -> None:
