@@ -132,6 +132,23 @@ class DistributedConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObserveConfig(Settings):
+    """What a run shows beside `metrics.jsonl`.
+
+    Attributes:
+        tensorboard: write `tensorboard/` too.
+        profile_every: profile one step in so many, into `profile/`; 0 profiles none.
+    """
+
+    tensorboard: bool = False
+    profile_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.profile_every < 0:
+            raise ConfigError(f"observe.profile_every cannot be negative: {self.profile_every}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig(Settings):
     """A whole training run.
 
@@ -140,6 +157,7 @@ class TrainConfig(Settings):
         optimizer: AdamW and its schedule.
         checkpoint: when to write one.
         loader: how batches are fed.
+        observe: what it shows.
         steps: optimizer steps; None trains to the end of the plan.
         precision: number formats.
         distributed: how ranks share the weights.
@@ -157,6 +175,7 @@ class TrainConfig(Settings):
     steps: int | None = None
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    observe: ObserveConfig = field(default_factory=ObserveConfig)
     attention: str = "auto"
     seed: int = 0
     log_every: int = 10

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from loader.batch import PackedBatch
 from loader.device import on_device
 from loader.pack_loader import PackLoader
 from loader.storage.settings import StorageSettings
-from packing.plan_header import PlanHeader
 from packing.stored_plan import AnyPlan
 from training.attention.varlen import attention_backend
 from training.checkpoints.folder import Progress, latest_checkpoint, read_progress
@@ -31,22 +30,22 @@ from training.config import TrainConfig
 from training.distributed import Ranks, process_group
 from training.errors import ConfigError, NonFiniteLossError
 from training.logs.lineage import enter_run
-from training.logs.metrics import StepMetrics, peak_flops
+from training.logs.metrics import StepMetrics
+from training.logs.profile import profiled
 from training.logs.run_logs import Records
 from training.loss import (
     PackedLoss,
     clipped_norm,
     flow_matching_loss,
     scale_gradients,
-    sum_over_ranks,
 )
 from training.models.kinds import ModelConfig, build_model
-from training.models.policy_model import PolicyModel
 from training.parallel import Shared, share
 from training.policy_spec import PolicySpec
 from training.run_folder import run_folder
 from training.schedule import learning_rate
 from training.sigterm import sigterm_flag
+from training.step_totals import step_metrics, step_totals
 from training.trained import Trained
 
 Batch = PackedBatch[Tensor]
@@ -76,19 +75,6 @@ class TrainResult:
     def finished(self) -> bool:
         """False after SIGTERM: the same call goes on from the checkpoint."""
         return self.steps >= self.total_steps
-
-
-class Sums(NamedTuple):
-    """Totals of a step over all its packs and ranks."""
-
-    loss: float
-    action_values: float
-    tokens: float
-    spans: float
-    bad_spans: float
-    flops: float
-    wait_s: float
-    terminated: float
 
 
 def train(
@@ -147,7 +133,14 @@ def train(
                 "config": config.to_dict(),
             }
             with (
-                Records(out, ranks, step, facts=facts, every=config.log_every) as records,
+                Records(
+                    out,
+                    ranks,
+                    step,
+                    facts=facts,
+                    every=config.log_every,
+                    tensorboard=config.observe.tensorboard,
+                ) as records,
                 CheckpointWriter(
                     out / "checkpoints",
                     ranks,
@@ -159,28 +152,32 @@ def train(
                 while step < total_steps and not stop:
                     begin = time.perf_counter()
                     packs = next(steps)
-                    wait_s = time.perf_counter() - begin
-                    losses = _backward(shared, packs, loss_of, ranks, dtype)
-                    sums = _sum(
+                    fed = time.perf_counter()
+                    with profiled(
+                        out / "profile", ranks, step + 1, every=config.observe.profile_every
+                    ):
+                        losses = _backward(shared, packs, loss_of, ranks, dtype)
+                    computed = time.perf_counter()
+                    totals = step_totals(
                         model,
                         packs,
                         losses,
-                        ranks,
-                        wait_s=wait_s,
+                        ranks.device,
+                        wait_s=fed - begin,
+                        compute_s=computed - fed,
                         terminated=terminated.is_set(),
                     )
-                    scale_gradients(
-                        model, items=int(sums.action_values), world_size=ranks.world_size
-                    )
+                    items = round(totals.sums.action_values)
+                    scale_gradients(model, items=items, world_size=ranks.world_size)
                     grad_norm = clipped_norm(model, config.optimizer.clip_norm)
-                    _require_finite(sums.loss, grad_norm, packs, losses, checkpoint)
+                    _require_finite(totals.sums.loss, grad_norm, packs, losses, checkpoint)
                     lr = learning_rate(step, total_steps=total_steps, config=config.optimizer)
                     trained.update(lr)
                     step += 1
-                    last = _metrics(
-                        sums,
+                    last = step_metrics(
+                        totals,
                         plan.header,
-                        ranks,
+                        ranks.device,
                         step=step,
                         epoch=packs[0].epoch,
                         lr=lr,
@@ -190,7 +187,7 @@ def train(
                     records.step(packs, last)
                     if on_step is not None and ranks.is_first:
                         on_step(last, total_steps)
-                    stop = sums.terminated > 0
+                    stop = totals.sums.terminated > 0
                     if stop or step == total_steps or step % config.checkpoint.every_steps == 0:
                         checkpoint = writer.save(
                             trained,
@@ -289,33 +286,6 @@ def _backward(
     return torch.stack(losses).tolist()
 
 
-def _sum(
-    model: nn.Module,
-    packs: Sequence[Batch],
-    losses: Sequence[float],
-    ranks: Ranks,
-    *,
-    wait_s: float,
-    terminated: bool,
-) -> Sums:
-    """What this rank adds to a step's totals, and the totals."""
-    mine = Sums(
-        loss=sum(losses),
-        action_values=sum(pack.num_action_items for pack in packs),
-        tokens=sum(pack.num_tokens + len(pack.actions) for pack in packs),
-        spans=sum(pack.num_spans for pack in packs),
-        bad_spans=sum(pack.num_spans - int(pack.sample_weights.count_nonzero()) for pack in packs),
-        # A model of the user's own has no estimate, and no MFU.
-        # The backward pass costs twice the forward pass.
-        flops=3 * sum(model.forward_flops(pack) for pack in packs)
-        if isinstance(model, PolicyModel)
-        else 0.0,
-        wait_s=wait_s,
-        terminated=float(terminated),
-    )
-    return Sums(*sum_over_ranks(mine, ranks.device))
-
-
 def _require_finite(
     loss: float,
     grad_norm: float,
@@ -336,35 +306,4 @@ def _require_finite(
         f" (on this rank: {where or 'all losses are finite'}); the weights are those of the step"
         f" before, the last checkpoint is {checkpoint or 'none yet'}: lower optimizer.lr, or look"
         " at these spans' episodes with headrace doctor, and resume"
-    )
-
-
-def _metrics(
-    sums: Sums,
-    header: PlanHeader,
-    ranks: Ranks,
-    *,
-    step: int,
-    epoch: int,
-    lr: float,
-    grad_norm: float,
-    step_s: float,
-) -> StepMetrics:
-    peak = peak_flops(ranks.device)
-    return StepMetrics(
-        step=step,
-        epoch=epoch,
-        loss=sums.loss / max(sums.action_values, 1),
-        lr=lr,
-        grad_norm=grad_norm,
-        action_values=int(sums.action_values),
-        tokens=int(sums.tokens),
-        spans=int(sums.spans),
-        bad_spans=int(sums.bad_spans),
-        padding_share=1.0 - sums.tokens / (header.budget_tokens * header.slots_per_step),
-        step_s=step_s,
-        data_wait_share=sums.wait_s / ranks.world_size / step_s,
-        tokens_per_s=sums.tokens / step_s,
-        spans_per_s=sums.spans / step_s,
-        mfu=sums.flops / step_s / (peak * ranks.world_size) if peak and sums.flops else None,
     )

@@ -84,3 +84,14 @@ def sum_over_ranks(values: Sequence[float], device: torch.device) -> list[float]
         dist.all_reduce(totals)
     summed: list[float] = totals.tolist()
     return summed
+
+
+def gather_over_ranks(values: Sequence[float], device: torch.device) -> list[list[float]]:
+    """The values of every rank, in float64."""
+    mine = torch.tensor(values, dtype=torch.float64, device=device)
+    if not dist.is_initialized():
+        return [mine.tolist()]
+    every = mine.new_empty(dist.get_world_size(), len(values))
+    dist.all_gather_into_tensor(every, mine[None])
+    gathered: list[list[float]] = every.tolist()
+    return gathered

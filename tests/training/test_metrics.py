@@ -25,6 +25,9 @@ def metrics(step: int, loss: float) -> StepMetrics:
         tokens_per_s=1000.0,
         spans_per_s=50.0,
         mfu=None,
+        rank_wait_s=(0.0,),
+        rank_compute_s=(1.0,),
+        rank_sync_s=(0.0,),
     )
 
 

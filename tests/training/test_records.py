@@ -16,7 +16,7 @@ def metrics(step: int) -> StepMetrics:
     return StepMetrics(
         step=step, epoch=0, loss=1.0, lr=0.1, grad_norm=1.0, action_values=1, tokens=1, spans=1,
         bad_spans=0, padding_share=0.0, step_s=1.0, data_wait_share=0.0, tokens_per_s=1.0,
-        spans_per_s=1.0, mfu=None,
+        spans_per_s=1.0, mfu=None, rank_wait_s=(0.0,), rank_compute_s=(1.0,), rank_sync_s=(0.0,),
     )  # fmt: skip
 
 

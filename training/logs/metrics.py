@@ -32,6 +32,10 @@ class StepMetrics:
         data_wait_share: part of it that a rank waited for data, mean over ranks.
         tokens_per_s, spans_per_s: over all ranks.
         mfu: share of the devices' peak, None where the peak is not known (CPUs).
+        rank_wait_s: of each rank, waiting for data.
+        rank_compute_s: of each rank, forward and backward, with what of the exchange of gradients
+            is not hidden behind them.
+        rank_sync_s: of each rank, waiting for the slowest one before the update.
     """
 
     step: int
@@ -49,6 +53,9 @@ class StepMetrics:
     tokens_per_s: float
     spans_per_s: float
     mfu: float | None
+    rank_wait_s: tuple[float, ...]
+    rank_compute_s: tuple[float, ...]
+    rank_sync_s: tuple[float, ...]
 
 
 class MetricsLog:

@@ -13,6 +13,7 @@ from training.distributed import Ranks, barrier
 from training.errors import TrainingError
 from training.logs.ledger import Consumed, Ledger, next_attempt
 from training.logs.metrics import MetricsLog, StepMetrics
+from training.logs.tensorboard import open_tensorboard, write_step
 
 
 class Records:
@@ -24,19 +25,33 @@ class Records:
         first_step: at which the attempt begins.
         facts: what the attempt runs with (configuration, backend), for the metrics' first line.
         every: steps between two lines of metrics.
+        tensorboard: write the lines for TensorBoard too.
 
     Raises:
+        ConfigError: TensorBoard is asked for and not installed.
         TrainingError: the files cannot be written (a full disk).
     """
 
     def __init__(
-        self, out: Path, ranks: Ranks, first_step: int, *, facts: dict[str, Any], every: int
+        self,
+        out: Path,
+        ranks: Ranks,
+        first_step: int,
+        *,
+        facts: dict[str, Any],
+        every: int,
+        tensorboard: bool = False,
     ) -> None:
         folder = out / "ledger"
         attempt = next_attempt(folder)
         barrier()  # all ranks have counted before one of them adds a file
         self._out, self._every, self._first = out, every, first_step
         self._metrics: MetricsLog | None = None
+        self._board = (
+            open_tensorboard(out / "tensorboard", first_step=first_step)
+            if tensorboard and ranks.is_first
+            else None
+        )
         with _written_into(out):
             self._ledger = Ledger(folder, rank=ranks.rank, attempt=attempt, first_step=first_step)
             if ranks.is_first:
@@ -58,6 +73,8 @@ class Records:
         if self._metrics is not None:
             with suppress(OSError):
                 self._metrics.close()
+        if self._board is not None:
+            self._board.close()
 
     def step(self, packs: Iterable[PackedBatch[Tensor]], metrics: StepMetrics) -> None:
         """Write down a step whose update is done.
@@ -81,6 +98,8 @@ class Records:
             self._ledger.record(consumed)
             if self._metrics is not None and (done == 1 or metrics.step % self._every == 0):
                 self._metrics.write(metrics)
+                if self._board is not None:
+                    write_step(self._board, metrics)
 
 
 @contextmanager
