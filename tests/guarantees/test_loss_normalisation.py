@@ -12,6 +12,7 @@ from loader.batch import PackedBatch
 from tests.training.batches import TINY, make_spans, pack, policy_spec
 from tests.training.gradients_worker import (
     CASES,
+    MODELS,
     STRATEGIES,
     gradients,
     packs_of,
@@ -38,7 +39,7 @@ def assert_close(one: Gradients, other: Gradients) -> None:
 def of_ranks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[dict[str, Gradients]]]:
-    """Strategy -> what each rank found, for the strategies of a world size."""
+    """Model and strategy -> what each rank found, for the strategies of a world size."""
     world_size = request.param
     folder = tmp_path_factory.mktemp("ranks")
     outs = [folder / f"rank{rank}.pt" for rank in range(world_size)]
@@ -68,10 +69,10 @@ def test_every_strategy_is_tried() -> None:
 def test_ranks_have_the_gradients_of_one(
     of_ranks: dict[str, list[dict[str, Gradients]]], case: str
 ) -> None:
-    alone = gradients(case, _ALONE)
-    for ranks in of_ranks.values():
+    alone = {model: gradients(case, _ALONE, model=model) for model in MODELS}
+    for name, ranks in of_ranks.items():
         for rank in ranks:
-            assert_close(alone, rank[case])
+            assert_close(alone[name.partition(":")[0]], rank[case])
 
 
 @pytest.mark.parametrize("case", CASES)

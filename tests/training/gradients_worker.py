@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,11 +12,13 @@ import torch.distributed as dist
 
 from loader.batch import PackedBatch
 from tests.training.batches import TINY, make_spans, pack, policy_spec
+from tests.training.models.pi05_model import small_policy
 from training.config import DistributedConfig
 from training.distributed import Ranks
 from training.loop import _backward
 from training.loss import flow_matching_loss, scale_gradients, sum_over_ranks
 from training.models.film.model import FilmPolicy
+from training.models.policy_model import PolicyModel
 from training.parallel import share, whole
 
 STRATEGIES = {
@@ -26,6 +29,10 @@ STRATEGIES = {
     "fsdp2, checkpointed": DistributedConfig(strategy="fsdp2", activation_checkpointing="blocks"),
 }
 _ALONE = STRATEGIES["ddp"]
+MODELS: dict[str, Callable[[], PolicyModel]] = {
+    "film": lambda: FilmPolicy(TINY, policy_spec()),
+    "pi05": small_policy,
+}
 CASES = ("unequal", "fewer slots than ranks need", "a rank without pictures")
 
 
@@ -56,17 +63,16 @@ def packs_of_rank(
 
 
 def gradients(
-    case: str, ranks: Ranks, config: DistributedConfig = _ALONE
+    case: str, ranks: Ranks, config: DistributedConfig = _ALONE, *, model: str = "film"
 ) -> dict[str, torch.Tensor]:
     """Gradients of the global mean, as the loop makes them."""
     torch.manual_seed(0)
-    shared = share(FilmPolicy(TINY, policy_spec()), config, ranks)
-    model = shared.model
+    shared = share(MODELS[model](), config, ranks)
     packs = packs_of_rank(packs_of(case), ranks.rank, ranks.world_size)
     _backward(shared, packs, flow_matching_loss, ranks)
     (items,) = sum_over_ranks([sum(p.num_action_items for p in packs)], ranks.device)
-    scale_gradients(model, items=int(items), world_size=ranks.world_size)
-    found = {name: p.grad for name, p in model.named_parameters()}
+    scale_gradients(shared.model, items=int(items), world_size=ranks.world_size)
+    found = {name: p.grad for name, p in shared.model.named_parameters()}
     missing = [name for name, gradient in found.items() if gradient is None]
     assert not missing, missing
     return whole({name: gradient for name, gradient in found.items() if gradient is not None})
@@ -81,7 +87,8 @@ def main() -> None:
     )
     ranks = Ranks(rank=rank, world_size=world_size, device=torch.device("cpu"))
     found = {
-        name: {case: gradients(case, ranks, config) for case in CASES}
+        f"{model}: {name}": {case: gradients(case, ranks, config, model=model) for case in CASES}
+        for model in MODELS
         for name, config in STRATEGIES.items()
         if world_size == world_size_of(name)
     }

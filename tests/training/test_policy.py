@@ -1,6 +1,6 @@
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -251,6 +251,19 @@ def test_a_plan_without_actions_trains_no_policy(planned: Planned) -> None:
     layout = dataclasses.replace(plan.header.layout, action_tokens=0)
     with pytest.raises(ConfigError, match="no action queries"):
         PolicySpec.from_plan(dataclasses.replace(plan.header, layout=layout), image_size=None)
+
+
+@pytest.mark.parametrize(("tail", "whole"), [("short", False), ("drop", True), ("pad", True)])
+def test_the_spec_tells_whether_chunks_are_whole(
+    planned: Planned, tail: Literal["short", "drop", "pad"], *, whole: bool
+) -> None:
+    lake, _ = planned
+    plan = make_plan(
+        lake, spans=WindowSpans(horizon=5, tail=tail), budget_tokens=512, slots_per_step=1
+    )
+    spec = PolicySpec.from_plan(plan.header, image_size=None)
+    assert spec.whole_chunks is whole
+    assert PolicySpec.from_json(spec.to_json()) == spec
 
 
 def test_statistics_are_those_of_the_plan(planned: Planned) -> None:
