@@ -44,7 +44,8 @@ class PolicySpec:
         span_kind: `window`, or `trajectory`, in which an action also sees later observations.
         history: observed steps of a full window.
         image_size: height and width to which pictures are resized, None for each camera's own.
-        whole_chunks: every action chunk has all its `horizon` steps, also near an episode's end.
+        whole_chunks: every action chunk has all its `horizon` steps, recorded ones: the plan drops
+            windows that would pass an episode's end.
     """
 
     layout: TokenLayout
@@ -100,7 +101,7 @@ class PolicySpec:
             span_kind=str(header.span_maker["kind"]),
             history=int(header.span_maker.get("history", 1)),
             image_size=image_size,
-            whole_chunks=header.span_maker.get("tail") in {"pad", "drop"},
+            whole_chunks=header.span_maker.get("tail") == "drop",
         )
 
     def to_json(self) -> str:

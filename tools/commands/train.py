@@ -45,7 +45,9 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any part of the configuration.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Model size: tiny or small.")] = "tiny",
+    preset: Annotated[
+        str, typer.Option(help="Kind and size of the model: tiny, small, pi05-tiny or pi05.")
+    ] = "tiny",
     steps: Annotated[
         int | None, typer.Option(min=1, help="Optimizer steps; the whole plan where not given.")
     ] = None,

@@ -34,7 +34,8 @@ def action_segments(batch: PackedBatch[Tensor], *, causal: bool) -> Segments:
         causal: a query sees the actions up to its own. Chunks are cut where the episode ends, so
             their length tells how far the end is: a query that saw all the others would learn to
             finish only in short chunks, and a rollout, which always asks for a full one, would
-            never finish. False where a chunk is always whole (plans that pad tails).
+            never finish. False where a chunk is always whole (plans that drop windows past
+            the end).
     """
     key_mask = real_tokens(batch)
     if key_mask is not None:

@@ -33,8 +33,9 @@ class Pi05Config(Settings):
         vision_mlp_width: hidden features of the vision tower's MLPs.
         action_dim: to which action vectors are filled with zeros; at least the plan's.
         action_mask: which actions of its span an action sees: `full`, all, as published; `causal`,
-            those before it; `auto`, full where every chunk of the plan is whole, else causal (a
-            chunk's length would tell how near its episode's end is: docs/adr/0007).
+            those before it; `auto`, full where every chunk of the plan is whole (`tail` `drop`),
+            else causal: the length of a chunk, or the zeros that fill it, would tell how near the
+            end of its episode is, which no policy knows when it acts (docs/adr/0007).
         normalise: actions and states by `quantiles` (1 % to -1 and 99 % to 1), as published, or by
             `moments` (mean and standard deviation).
         time_sampling: density of the flow-matching time: `beta` as published, or `uniform`.
