@@ -83,18 +83,18 @@ def run(code: str) -> str:
 
 
 def test_torch_is_not_loaded_by_what_lies_below_the_trainer() -> None:
-    """Every module of the lower floors, and the package and the worker of the loader."""
+    """Every module of the lower floors, the loader, its worker, and the start of the command."""
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in FILES
         if path.relative_to(ROOT).parts[0] in WITHOUT_TORCH and "hdf5" not in path.parts
         if path.name != "__main__.py"
     ]
-    modules += ["loader", "loader.process.worker"]
+    modules += ["loader", "loader.process.worker", "tools.cli"]
     code = (
         "import importlib, sys\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
-        "print([name for name in ('torch', 'h5py', 'mujoco', 'ray') if name in sys.modules])"
+        "print([name for name in ('torch', 'pydantic', 'h5py', 'mujoco', 'ray') if name in sys.modules])"
     )
     assert run(code).strip() == "[]"
 

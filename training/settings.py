@@ -56,11 +56,15 @@ def build(kind: type[C], values: Mapping[str, Any], where: str = "") -> C:
 
 
 def merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Lay `values` over the nested mapping `into`."""
+    """Lay `values` over the nested mapping `into`; a group of another `kind` replaces its own."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             below = into.get(name)
-            into[name] = below = dict(below) if isinstance(below, Mapping) else {}
+            if not isinstance(below, Mapping) or value.get("kind", below.get("kind")) != below.get(
+                "kind"
+            ):
+                below = {}
+            into[name] = below = dict(below)
             merge(below, value)
         else:
             into[name] = value

@@ -38,6 +38,15 @@ def test_a_float_may_be_written_as_yaml_1_1_does_not_know_it(tmp_path: Path) -> 
     assert loaded.optimizer.clip_norm == 0.2
 
 
+def test_a_file_may_name_another_kind_of_model_than_the_preset(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("model: {kind: pi05, depth_unknown: 1}\n")
+    with pytest.raises(ConfigError, match=r"^unknown setting model.depth_unknown"):
+        TrainConfig.load(tmp_path / "train.yaml", overrides={})
+    (tmp_path / "train.yaml").write_text("model: {kind: pi05, layers: 3}\n")
+    loaded = TrainConfig.load(tmp_path / "train.yaml", overrides={"model.heads": 2})
+    assert (loaded.model.kind, loaded.model.layers, loaded.model.heads) == ("pi05", 3, 2)
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     loaded = TrainConfig.load(tmp_path / "empty.yaml", overrides={})

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 
 from tools.commands.lake_options import StorageOptions, storage_options
-from training.config import TrainConfig
 from training.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from lake import Lake
+    from training.config import TrainConfig
     from training.logs.metrics import StepMetrics
     from training.loop import TrainResult
 
@@ -80,6 +80,7 @@ def train(
     Under torchrun: torchrun --no-python --nproc-per-node 2 headrace train LAKE PLAN --out DIR
     """
     from lake import open_lake
+    from training.config import TrainConfig
 
     resolved = TrainConfig.load(
         config,
@@ -113,7 +114,7 @@ def train(
 
 
 def _run(
-    opened: "Lake", plan: str, out: Path, config: TrainConfig, resume: Resume, stderr: Console
+    opened: "Lake", plan: str, out: Path, config: "TrainConfig", resume: Resume, stderr: Console
 ) -> "TrainResult":
     from packing.stored_plan import open_plan
     from training.loop import train as train_loop
