@@ -20,7 +20,16 @@ from tools.bench.framework import BenchResult, Timing, take_turns
 from tools.bench.loader_data import AV1, H264, H264_GOP30, Coding, Recorded, planned_order, record
 from tools.bench.loader_headspace import Headspace, drop_from_page_cache, measure_headspace
 from tools.bench.loader_picture import draw_contenders
-from tools.bench.loader_s3 import LOCAL, NO_SERVER, RECEIVED, REQUESTS, at, s3_ratios, s3_rows
+from tools.bench.loader_s3 import (
+    LOCAL,
+    NO_SERVER,
+    RECEIVED,
+    REQUESTS,
+    at,
+    materialized,
+    s3_ratios,
+    s3_rows,
+)
 from tools.bench.loader_size import LoaderBench
 from tools.bench.loader_trajectories import (
     PYAV_DECODE,
@@ -231,8 +240,14 @@ def test_speed_from_s3_is_told_against_local_disk() -> None:
     reads = {
         LOCAL: [stretch(100, 1.0, needed_bytes=1000)] * 3,
         at(20): [stretch(100, 1.25, **far)] * 3,
+        materialized(at(20)): [stretch(100, 0.5, **far)] * 3,
     }
-    assert s3_ratios(reads) == {"s3_over_local_20ms": 0.8, "bytes_read_over_needed": 1.3}
+    assert s3_ratios(reads) == {
+        "s3_over_local_20ms": 0.8,
+        "s3_materialized_over_local_20ms": 2.0,
+        "bytes_read_over_needed": 1.3,
+    }
+    del reads[materialized(at(20))]
     local, remote = s3_rows(reads)
     assert (local["requests per sample"], local["bytes read over needed"]) == ("-", "-")
     assert remote["requests per sample"] == 0.3
@@ -253,6 +268,7 @@ def test_without_a_server_the_table_says_so(
 
 @pytest.mark.s3
 def test_the_same_lake_comes_from_s3(recorded: Recorded, tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
     with loader_s3.served(recorded, tmp_path / "s3", (0,)) as reached:
         if not reached:
             if os.environ.get("CI"):
@@ -260,10 +276,12 @@ def test_the_same_lake_comes_from_s3(recorded: Recorded, tmp_path: Path) -> None
             pytest.skip(NO_SERVER)
         contenders = loader_s3.s3_contenders(recorded, reached, skip=1, count=4)
         reads = take_turns(contenders, repetitions=1)
-    assert list(reads) == [LOCAL, at(0)]
-    assert [runs[0].samples for runs in reads.values()] == [128, 128]
+    assert list(reads) == [LOCAL, at(0), materialized(at(0))]
+    assert [runs[0].samples for runs in reads.values()] == [128, 128, 128]
+    assert os.sched_getaffinity(0) == cores
     assert REQUESTS not in reads[LOCAL][0].counted
     assert REQUESTS in reads[at(0)][0].counted
+    assert REQUESTS in reads[materialized(at(0))][0].counted
 
 
 def test_headspace_has_a_line_per_level(recorded: Recorded) -> None:

@@ -30,7 +30,13 @@ from tools.bench.loader_trajectories import (
 )
 from tools.bench.loader_wait import Wait, simulate_training
 from tools.bench.loader_window_face import face_contenders, face_ratios
-from tools.bench.loader_windows import plan_quality, stretch_row, window_contenders, window_ratios
+from tools.bench.loader_windows import (
+    plan_quality,
+    steps_before,
+    stretch_row,
+    window_contenders,
+    window_ratios,
+)
 from tools.bench.stretch import Stretch
 from tools.peers.job import PeerRun
 
@@ -63,14 +69,15 @@ def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> Benc
         trajectories, over_loops = _trajectories(h264, bench)
         from_s3 = _from_s3(h264, bench, folder / "s3")
         starts = _starts(h264, bench)
-        wait = _training(h264, bench)
+        starting, steady = _training(h264, bench)
     imports = import_seconds(bench.starts)
     quality = h264.windows.header.quality
     ratios = {
         **over_loops,
         **window_ratios,
         **s3_ratios(from_s3),
-        "data_wait_share_50ms": wait.share,
+        "data_wait_share_50ms": steady.share,
+        "start_wait_s_50ms": starting.wait_s,
         "first_batch_s": median([s.total_s for s in starts["child"]]),
         **{
             f"first_batch_{mode}_s": median([s.total_s for s in runs])
@@ -90,7 +97,10 @@ def measure_loader(bench: LoaderBench, interpreters: Sequence[str] = ()) -> Benc
             "whole trajectories": trajectories,
             "the same lake from an object store": s3_rows(from_s3),
             "starting": start_rows(starts),
-            "a training step of 50 ms": [_wait_row(wait)],
+            "a training step of 50 ms": [
+                _wait_row("the plan's first", starting),
+                _wait_row("those after them", steady),
+            ],
         },
         ratios=ratios,
         notes=_notes(recordings, bench),
@@ -180,16 +190,23 @@ def _starts(recorded: Recorded, bench: LoaderBench) -> dict[str, list[Start]]:
     )
 
 
-def _training(recorded: Recorded, bench: LoaderBench) -> Wait:
+def _training(recorded: Recorded, bench: LoaderBench) -> tuple[Wait, Wait]:
+    """The first steps of a plan, in which every run is new, and those after them."""
+    first = steps_before(recorded.windows.header, bench.most_skip)
     with PackLoader(recorded.lake, recorded.windows) as loader:
-        return simulate_training(iter(loader), step_s=_STEP_S, steps=bench.training_steps)
+        batches = iter(loader)
+        return (
+            simulate_training(batches, step_s=_STEP_S, steps=first),
+            simulate_training(batches, step_s=_STEP_S, steps=bench.training_steps),
+        )
 
 
-def _wait_row(wait: Wait) -> dict[str, Any]:
+def _wait_row(name: str, wait: Wait) -> dict[str, Any]:
     return {
-        "step": f"{_STEP_S * 1e3:.0f} ms",
-        "steps": wait.steps,
+        "steps of 50 ms": name,
+        "number": wait.steps,
         "samples per s": wait.samples / wait.elapsed_s,
+        "waited, s": wait.wait_s,
         "waited, share": wait.share,
     }
 

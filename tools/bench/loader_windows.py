@@ -37,7 +37,7 @@ def stream_windows(
         **options: of `PackLoader`.
     """
     header = recorded.windows.header
-    before = max(1, min(header.run_steps, most_skip, header.num_steps // 2))
+    before = steps_before(header, most_skip)
     with PackLoader(recorded.lake, recorded.windows, **options) as loader:
         return measure_stretches(
             lambda: iter(loader),
@@ -46,6 +46,11 @@ def stream_windows(
             stretches=stretches,
             size=lambda batch: int(batch.num_spans),
         )
+
+
+def steps_before(header: PlanHeader, most: int) -> int:
+    """Steps before the steady state: as many as a run lasts, `most`, or half of the plan."""
+    return max(1, min(header.run_steps, most, header.num_steps // 2))
 
 
 def window_contenders(
