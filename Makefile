@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed-dev
+# torchcodec wants FFmpeg's libraries by the names that a system gives them. PyAV's wheel has them
+# under names of its own: with links here, no system package is needed.
+FFMPEG := $(VENV)/ffmpeg
 
 .PHONY: demo test lint types check bench-quick clean
 
@@ -14,13 +17,17 @@ $(STAMP): pyproject.toml constraints.txt requirements-s3-test.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-s3-test.txt
+	@rm -rf $(FFMPEG) && mkdir $(FFMPEG)
+	@cd $(FFMPEG) && for library in ../lib/python3.*/site-packages/av.libs/lib[as][vw]*.so.*; do \
+		ln -sf $$library $$(basename $$library | sed -E 's/-[0-9a-f]+(\.so\.[0-9]+).*/\1/'); done
 	@touch $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/headrace demo
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
+	OMP_NUM_THREADS=1 LD_LIBRARY_PATH=$(abspath $(FFMPEG))$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} \
+		$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
