@@ -33,6 +33,10 @@ _METADATA_CACHE_BYTES: Final = 128 << 20
 # Reads of one call that lie closer to each other than this are one request. Lance's own 64 KiB make
 # reading the packets of shuffled windows take twice the bytes, for a tenth of the requests less.
 OBJECT_STORE_BLOCK_BYTES: Final = 16 << 10
+_OF_ANOTHER_LAKE: Final = (
+    "what names it, such as a plan, was made of another lake (or of one that lay here before);"
+    " make it anew from this one"
+)
 _PLACE_IN_LANCE: Final = re.compile(r", /\S+\.rs:\d+")
 
 
@@ -101,15 +105,25 @@ class Lake:
                 version = (self._seen if self.pinned is None else self.pinned).get(table)
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
-                scattered = table == "trajectories" and is_object_store(self.uri)
-                with self.errors_named(f"table {table}"):
-                    self._datasets[table] = self.open_dataset(
-                        self.table_uri(table),
-                        version=version,
-                        session=self._session,
-                        block_size=OBJECT_STORE_BLOCK_BYTES if scattered else None,
-                    )
+                self._datasets[table] = self._open(table, version)
             return self._datasets[table]
+
+    def _open(self, table: str, version: int | None) -> lance.LanceDataset:
+        scattered = table == "trajectories" and is_object_store(self.uri)
+        try:
+            with self.errors_named(f"table {table}"):
+                return self.open_dataset(
+                    self.table_uri(table),
+                    version=version,
+                    session=self._session,
+                    block_size=OBJECT_STORE_BLOCK_BYTES if scattered else None,
+                )
+        except LakeError as error:
+            if self.pinned is None or "was not found" not in str(error):
+                raise
+            raise LakeError(
+                f"{self.uri}: table {table} has no version {version}: {_OF_ANOTHER_LAKE}"
+            ) from error
 
     def open_dataset(self, uri: str, **arguments: Any) -> lance.LanceDataset:  # noqa: ANN401 - those of Lance
         """`lance.dataset` with this lake's storage options; credentials that expire are renewed.
@@ -180,7 +194,7 @@ class Lake:
                 with self.errors_named("read specs"):
                     rows = self.dataset("specs").to_table(filter=equals("spec_id", spec_id))
                 if not rows.num_rows:
-                    raise LakeError(f"{self.uri}: there is no spec {spec_id!r}")
+                    raise LakeError(f"{self.uri}: there is no spec {spec_id!r}: {_OF_ANOTHER_LAKE}")
                 self._specs[spec_id] = _parse_spec(spec_id, rows["spec_json"][0].as_py())
             return self._specs[spec_id]
 

@@ -103,7 +103,7 @@ def read_storage_facts(
             object store.
 
     Raises:
-        PlanError: episodes are gone.
+        PlanError: episodes are gone, or the plan was made of another lake.
         LakeError: the lake cannot be read.
     """
     pinned = lake.at(header.versions)
@@ -111,7 +111,10 @@ def read_storage_facts(
     at = pc.index_in(episodes["episode_id"], value_set=rows["episode_id"].combine_chunks())
     if at.null_count:
         gone = episodes["episode_id"].filter(pc.is_null(at))
-        raise PlanError(f"{lake.uri}: {len(gone)} episodes of the plan are gone, first {gone[0]}")
+        raise PlanError(
+            f"{lake.uri}: {len(gone)} episodes of the plan are not there, first {gone[0]}: they"
+            " were deleted, or the plan was made of another lake; make a plan of this one"
+        )
     rows = rows.take(at).combine_chunks()
     stored = _per_camera(rows, header)
     dataset = episodes["dataset"].to_numpy().astype(np.int64)

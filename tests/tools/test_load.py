@@ -81,6 +81,7 @@ def test_the_live_view_goes_to_stderr(lake: str) -> None:
     assert json.loads(result.stdout)["metrics"]["packs"] == 6
     for shown in ("observed steps/s", "decode", "2/2 training steps"):
         assert shown in result.stderr
+    assert result.stderr.endswith("\n")
 
 
 def test_the_cache_s_settings_arrive(lake: str, tmp_path: Path) -> None:

@@ -151,6 +151,8 @@ def _shown(view: "LiveView", steps: int, *, live: bool, hidden: bool) -> Iterato
     if live:
         with Live(Group(view, progress), console=console, refresh_per_second=4):
             yield progress
+        if not console.is_terminal:  # where `Live` leaves its last line open
+            console.line()
     else:
         with progress:
             yield progress

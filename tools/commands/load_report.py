@@ -56,7 +56,7 @@ def _lines(report: dict[str, Any]) -> dict[str, str]:
         "rate": ", ".join(rates),
         "padding": f"{report['padding']:.2%} of the token budget",
         "pictures": pictures,
-        "storage": f"{read}; {counts['requests']} requests in all{_cache(metrics)}",
+        "storage": f"{read}; {counts['requests']} reader calls in all{_cache(metrics)}",
         "time": f"{seconds:.2f} s, {first}; decode processes: {metrics['worker_cpu_s']:.2f} CPU s",
         "data wait": f"{_waits(report)}; {_stalls(metrics)}",
         "stages": ", ".join(stages),

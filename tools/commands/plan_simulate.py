@@ -157,7 +157,7 @@ def _rows(job: "JobSimulation") -> "Iterator[tuple[str, str, str]]":
         "reads",
         f"{storage.requests.mean:,.1f}",
         (
-            f"requests of a rank and step in {storage.calls.mean:.2f} calls,"
+            f"store requests of a rank and step in {storage.calls.mean:.2f} reader calls,"
             f" {storage.read_bytes.mean / 1e6:,.2f} MB, of video {storage.video_bytes / 1e6:,.2f}"
         ),
     )
