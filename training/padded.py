@@ -1,39 +1,73 @@
 """The padded equivalent of packed batches: the reference that packing is measured against.
 
-Spans are padded to the longest of their batch, prefix and action chunk apart, and attention is
-one batched call with a key mask per layer: what a good trainer without packing does. Outputs and
-gradients are those of the packed batch to rounding.
+Spans of a batch are padded to one size, prefix and action chunk apart, and attention is one batched
+call with a key mask per layer: what a good trainer without packing does. Outputs and gradients are
+those of the packed batch to rounding, since pads are seen by nothing and real tokens keep their
+positions.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from loader.batch import IGNORED_LABEL, Modality, PackedBatch
+from training.errors import ConfigError
 
 A = TypeVar("A")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadTo:
+    """To what spans are padded; None: to the longest of their batch.
+
+    Attributes:
+        prefix_tokens: of a span, pads included.
+        action_steps: of a span.
+        text_tokens: tokens of the text; openpi's `max_token_len`.
+        pictures: picture slots (cameras times observed steps). What is missing is black, and goes
+            through the vision tower before its tokens are hidden, as in openpi and LeRobot.
+    """
+
+    prefix_tokens: int | None = None
+    action_steps: int | None = None
+    text_tokens: int | None = None
+    pictures: int | None = None
 
 
 class PaddedPack(PackedBatch[A]):
     """A batch whose segments are of equal size and hold pads: `token_modality` is PAD there.
 
     Every field means what it means in `PackedBatch`; action queries past a span's own have no real
-    dimension in `action_dim_mask`.
+    dimension in `action_dim_mask`, and black pictures in missing slots have pads for tokens.
     """
 
 
-def padded_batches(batch: PackedBatch[Tensor], batch_size: int) -> Iterator[PaddedPack[Tensor]]:
-    """Split a packed batch into padded ones, spans in order.
+def padded_batches(
+    batch: PackedBatch[Tensor],
+    batch_size: int,
+    pad_to: PadTo = PadTo(),
+    *,
+    rows: Sequence[int] | None = None,
+) -> Iterator[PaddedPack[Tensor]]:
+    """Split a packed batch into padded ones.
 
     Args:
         batch: packed, on the host.
         batch_size: spans of a padded batch; the last one may hold fewer.
+        pad_to: sizes.
+        rows: rows of the spans to take, in their order; None for all of them as they lie.
+
+    Raises:
+        ConfigError: a span holds more than it should be padded to, or no picture of the batch tells
+            the size of a black one.
     """
-    for first in range(0, batch.num_spans, batch_size):
-        yield _pad(batch, first, min(first + batch_size, batch.num_spans))
+    spans = torch.arange(batch.num_spans) if rows is None else torch.tensor(rows, dtype=torch.int64)
+    for chosen in spans.split(batch_size):
+        yield _pad(batch, chosen, pad_to)
 
 
 def padded_tokens(batch: PackedBatch[Tensor]) -> int:
@@ -41,20 +75,56 @@ def padded_tokens(batch: PackedBatch[Tensor]) -> int:
     return len(batch.input_ids) + len(batch.actions)
 
 
-def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PaddedPack[Tensor]:
-    spans = stop - first
-    token_from, token_to, tokens = _places(batch.cu_seqlens, first, stop)
-    query_from, query_to, queries = _places(batch.cu_seqlens_action, first, stop)
+class _Places(NamedTuple):
+    """Where the elements of chosen segments come from and go to.
+
+    Attributes:
+        source: [L] int64 place in the batch.
+        target: [L] int64 place in the padded batch.
+        size: of every padded segment.
+    """
+
+    source: Tensor
+    target: Tensor
+    size: int
+
+
+class _Slots(NamedTuple):
+    """Pictures that are missing.
+
+    Attributes:
+        rows: [E] int64, chosen span of each.
+        tokens: [E * tokens of a picture] int64, places of theirs in the padded batch.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+
+
+def _pad(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> PaddedPack[Tensor]:
+    spans = len(chosen)
+    row_of = torch.full((len(batch.span_ids) + 1,), -1)  # the last is for pads of the packed batch
+    row_of[chosen] = torch.arange(spans)
+    missing, prefix_size = _plan_prefix(batch, chosen, pad_to)
+    prefix = _places(batch.cu_seqlens, chosen, prefix_size)
+    lengths = batch.cu_seqlens_action.diff()[chosen]
+    queries = _at_least("action steps", lengths, pad_to.action_steps, batch, chosen)
+    action = _places(batch.cu_seqlens_action, chosen, queries)
     moved = torch.full((len(batch.input_ids),), -1)
-    moved[token_from] = token_to
-    rows = slice(int(batch.cu_seqlens_state[first]), int(batch.cu_seqlens_state[stop]))
+    moved[prefix.source] = prefix.target
+
+    kept = (row_of[batch.image_span_ids.long()] >= 0).nonzero()[:, 0]
+    slots = _slots(batch, chosen, missing, prefix.size)
+    image_tokens = _elements(batch.cu_image_tokens, kept)
+    per_image = torch.cat(
+        (batch.cu_image_tokens.diff()[kept], _tokens_of_pictures(batch).expand(len(slots.rows)))
+    )
+    states = _elements(batch.cu_seqlens_state, chosen)
     per_state = len(batch.state_token_index) // max(len(batch.state), 1)
-    states = slice(rows.start * per_state, rows.stop * per_state)
-    images = (batch.image_span_ids >= first) & (batch.image_span_ids < stop)
-    image_tokens = torch.repeat_interleave(images, batch.cu_image_tokens.diff().long())
-    per_image = batch.cu_image_tokens.diff()[images]
-    weights = _spread(batch.action_loss_weights, query_from, query_to, spans * queries, 0)
-    mask = _spread(batch.action_dim_mask, query_from, query_to, spans * queries, 0)
+    state_tokens = (states[:, None] * per_state + torch.arange(per_state)).flatten()
+    mask = _spread(batch.action_dim_mask, action, spans, 0)
+    weights = _spread(batch.action_loss_weights, action, spans, 0)
+    tokens = prefix.size
     each = torch.arange(spans)
     kv_index = torch.cat(
         (
@@ -63,31 +133,32 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PaddedPack[Tensor
         ),
         dim=1,
     )
-
-    def token(values: Tensor, fill: int) -> Tensor:
-        return _spread(values, token_from, token_to, spans * tokens, fill)
-
     fields = replace(
         batch,
-        input_ids=token(batch.input_ids, 0),
-        position_ids=token(batch.position_ids, 0),
+        input_ids=_spread(batch.input_ids, prefix, spans, 0),
+        position_ids=_spread(batch.position_ids, prefix, spans, 0),
         segment_ids=torch.repeat_interleave(each.to(torch.int32), tokens),
-        token_modality=token(batch.token_modality, Modality.PAD),
-        labels=token(batch.labels, IGNORED_LABEL),
-        loss_weights=token(batch.loss_weights, 0),
+        token_modality=_spread(batch.token_modality, prefix, spans, Modality.PAD),
+        labels=_spread(batch.labels, prefix, spans, IGNORED_LABEL),
+        loss_weights=_spread(batch.loss_weights, prefix, spans, 0),
         cu_seqlens=_every(tokens, spans),
-        images=_kept_images(batch, images),
-        image_span_ids=batch.image_span_ids[images] - first,
-        image_camera_ids=batch.image_camera_ids[images],
-        image_step_index=batch.image_step_index[images],
-        image_token_index=moved[batch.image_token_index[image_tokens]],
-        cu_image_tokens=torch.nn.functional.pad(per_image.cumsum(0), (1, 0)).to(torch.int32),
-        state=batch.state[rows],
-        state_dim_mask=batch.state_dim_mask[rows],
-        state_step_index=batch.state_step_index[rows],
-        state_token_index=moved[batch.state_token_index[states]],
-        cu_seqlens_state=batch.cu_seqlens_state[first : stop + 1] - rows.start,
-        actions=_spread(batch.actions, query_from, query_to, spans * queries, 0),
+        images=_with_black(_kept_images(batch, kept), len(slots.rows)),
+        image_span_ids=torch.cat((row_of[batch.image_span_ids.long()[kept]], slots.rows)).to(
+            torch.int32
+        ),
+        # Whose slot it is changes nothing: its tokens are hidden.
+        image_camera_ids=pad(batch.image_camera_ids[kept], (0, len(slots.rows))),
+        image_step_index=pad(batch.image_step_index[kept], (0, len(slots.rows))),
+        image_token_index=torch.cat((moved[batch.image_token_index[image_tokens]], slots.tokens)),
+        cu_image_tokens=pad(per_image.cumsum(0), (1, 0)).to(torch.int32),
+        state=batch.state[states],
+        state_dim_mask=batch.state_dim_mask[states],
+        state_step_index=batch.state_step_index[states],
+        state_token_index=moved[batch.state_token_index[state_tokens]],
+        cu_seqlens_state=pad(batch.cu_seqlens_state.diff()[chosen].cumsum(0), (1, 0)).to(
+            torch.int32
+        ),
+        actions=_spread(batch.actions, action, spans, 0),
         action_dim_mask=mask,
         action_position_ids=torch.arange(queries).repeat(spans),
         action_loss_weights=weights,
@@ -95,7 +166,7 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PaddedPack[Tensor
         kv_index=kv_index.flatten(),
         cu_seqlens_kv=_every(tokens + queries, spans),
         **{
-            name: getattr(batch, name)[first:stop]
+            name: getattr(batch, name)[chosen]
             for name in (
                 "embodiment_ids", "dataset_ids", "stats_ids", "span_ids", "occurrence_ids",
                 "episode_ids", "step_index", "sample_weights",
@@ -111,19 +182,69 @@ def _pad(batch: PackedBatch[Tensor], first: int, stop: int) -> PaddedPack[Tensor
     return PaddedPack(**vars(fields))
 
 
-def _places(cu_seqlens: Tensor, first: int, stop: int) -> tuple[Tensor, Tensor, int]:
-    """Where each element of the segments [first, stop) comes from and goes to; the padded size."""
-    starts = cu_seqlens[first:stop].long()
-    lengths = cu_seqlens[first : stop + 1].diff().long()
-    longest = int(lengths.max())
+def _plan_prefix(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> tuple[Tensor, int]:
+    """Missing pictures of each chosen span, and tokens of every padded prefix."""
+    rows = batch.segment_ids.long()[batch.token_modality == Modality.TEXT]
+    text = torch.bincount(rows, minlength=len(batch.span_ids))[chosen]
+    shown = torch.bincount(batch.image_span_ids.long(), minlength=len(batch.span_ids))[chosen]
+    most_text = _at_least("text tokens", text, pad_to.text_tokens, batch, chosen)
+    missing = torch.zeros_like(shown)
+    if pad_to.pictures is not None:
+        missing = _at_least("pictures", shown, pad_to.pictures, batch, chosen) - shown
+    needed = batch.cu_seqlens.diff()[chosen] + missing * _tokens_of_pictures(batch)
+    if pad_to.text_tokens is not None:
+        needed = needed + most_text - text
+    return missing, _at_least("prefix tokens", needed, pad_to.prefix_tokens, batch, chosen)
+
+
+def _at_least(
+    what: str, held: Tensor, wanted: int | None, batch: PackedBatch[Tensor], chosen: Tensor
+) -> int:
+    """What is wanted, else the most that a span holds."""
+    most = int(held.max())
+    if wanted is not None and most > wanted:
+        span = int(batch.span_ids[chosen[held.argmax()]])
+        raise ConfigError(f"span {span} has {most} {what}: they cannot be padded to {wanted}")
+    return most if wanted is None else wanted
+
+
+def _places(cu_seqlens: Tensor, chosen: Tensor, size: int) -> _Places:
+    """Elements keep their order at the begin of their padded segment."""
+    rows, nth = _number(cu_seqlens.diff()[chosen])
+    return _Places(_elements(cu_seqlens, chosen), rows * size + nth, size)
+
+
+def _elements(cu_seqlens: Tensor, chosen: Tensor) -> Tensor:
+    """[L] int64 places of the elements of segments, one segment after the other."""
+    rows, nth = _number(cu_seqlens.diff()[chosen])
+    return cu_seqlens.long()[chosen][rows] + nth
+
+
+def _number(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Row, and number inside its row, of each element of rows of these lengths; int64."""
+    lengths = lengths.long()
     rows = torch.repeat_interleave(lengths)
-    nth = torch.arange(len(rows)) - (starts - starts[0])[rows]
-    return starts[rows] + nth, rows * longest + nth, longest
+    return rows, torch.arange(len(rows)) - (lengths.cumsum(0) - lengths)[rows]
 
 
-def _spread(values: Tensor, source: Tensor, target: Tensor, size: int, fill: int) -> Tensor:
-    out = torch.full((size, *values.shape[1:]), fill, dtype=values.dtype)
-    out[target] = values[source]
+def _slots(batch: PackedBatch[Tensor], chosen: Tensor, missing: Tensor, size: int) -> _Slots:
+    """Right behind the real tokens of their span."""
+    if int(missing.sum()) and not batch.images:
+        raise ConfigError("no picture in the batch tells how large a black one should be")
+    rows, nth = _number(missing * _tokens_of_pictures(batch))
+    real = batch.cu_seqlens.diff().long()[chosen]
+    return _Slots(torch.repeat_interleave(missing), rows * size + real[rows] + nth)
+
+
+def _tokens_of_pictures(batch: PackedBatch[Tensor]) -> Tensor:
+    """[1] int32 tokens of a picture, the same for all."""
+    pictures = len(batch.image_span_ids)
+    return torch.tensor([len(batch.image_token_index) // max(pictures, 1)], dtype=torch.int32)
+
+
+def _spread(values: Tensor, places: _Places, spans: int, fill: int) -> Tensor:
+    out = torch.full((spans * places.size, *values.shape[1:]), fill, dtype=values.dtype)
+    out[places.target] = values[places.source]
     return out
 
 
@@ -131,9 +252,18 @@ def _every(length: int, count: int) -> Tensor:
     return torch.arange(count + 1, dtype=torch.int32) * length
 
 
-def _kept_images(batch: PackedBatch[Tensor], keep: Tensor) -> tuple[Tensor, ...]:
+def _kept_images(batch: PackedBatch[Tensor], kept: Tensor) -> tuple[Tensor, ...]:
     buckets, first = [], 0
     for bucket in batch.images:
-        buckets.append(bucket[keep[first : first + len(bucket)]])
+        inside = (kept >= first) & (kept < first + len(bucket))
+        buckets.append(bucket[kept[inside] - first])
         first += len(bucket)
     return tuple(buckets)
+
+
+def _with_black(images: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+    """Black pictures of the last bucket's size behind it."""
+    if not count:
+        return images
+    black = images[-1].new_zeros(count, *images[-1].shape[1:])
+    return (*images[:-1], torch.cat((images[-1], black)))
