@@ -8,7 +8,7 @@ positions.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,14 +28,16 @@ class PadTo:
         prefix_tokens: of a span, pads included.
         action_steps: of a span.
         text_tokens: tokens of the text; openpi's `max_token_len`.
-        pictures: picture slots (cameras times observed steps). What is missing is black, and goes
-            through the vision tower before its tokens are hidden, as in openpi and LeRobot.
+        pictures: picture slots (cameras times observed steps), or `most` for the most that a span
+            of the batch has. What is missing is black, and goes through the vision tower before its
+            tokens are hidden, as in openpi and LeRobot. None: no slots, only real pictures are
+            computed and tokens alone are padded.
     """
 
     prefix_tokens: int | None = None
     action_steps: int | None = None
     text_tokens: int | None = None
-    pictures: int | None = None
+    pictures: int | Literal["most"] | None = None
 
 
 class PaddedPack(PackedBatch[A]):
@@ -66,7 +68,7 @@ def padded_batches(
             the size of a black one.
     """
     spans = torch.arange(batch.num_spans) if rows is None else torch.tensor(rows, dtype=torch.int64)
-    for chosen in spans.split(batch_size):
+    for chosen in torch.split(spans, batch_size):
         yield _pad(batch, chosen, pad_to)
 
 
@@ -190,7 +192,8 @@ def _plan_prefix(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> t
     most_text = _at_least("text tokens", text, pad_to.text_tokens, batch, chosen)
     missing = torch.zeros_like(shown)
     if pad_to.pictures is not None:
-        missing = _at_least("pictures", shown, pad_to.pictures, batch, chosen) - shown
+        slots = None if pad_to.pictures == "most" else pad_to.pictures
+        missing = _at_least("pictures", shown, slots, batch, chosen) - shown
     needed = batch.cu_seqlens.diff()[chosen] + missing * _tokens_of_pictures(batch)
     if pad_to.text_tokens is not None:
         needed = needed + most_text - text

@@ -71,6 +71,7 @@ def test_padded_batches_give_the_loss_and_gradients_of_the_packed_one(
         PadTo(prefix_tokens=30, action_steps=6),
         PadTo(text_tokens=8),
         PadTo(pictures=2),
+        PadTo(pictures="most"),
         PadTo(pictures=3, text_tokens=8),
         FULL,
     ],
@@ -98,7 +99,7 @@ def test_an_absent_camera_left_out_equals_the_masked_full_size_run(
 @MODELS
 def test_what_stands_in_pads_reaches_nothing(make: Callable[[], PolicyModel]) -> None:
     batch = pack(make_spans(6, seed=5))
-    (full,) = padded_batches(batch, 6, FULL)
+    full: PackedBatch[Tensor] = next(padded_batches(batch, 6, FULL))
     pads = full.token_modality == Modality.PAD
     black = torch.tensor([not bool(picture.any()) for picture in full.images[0]])
     assert int(black.sum()) == 18 - len(batch.image_span_ids)

@@ -1,222 +1,233 @@
 """`headrace bench training`: a packed training step against the same spans padded.
 
-Spans are whole trajectories of lognormal length, from a lake through the loader. Both contenders
-run the same model with the same weights on the same spans in the same order; the padded one pads
-each batch to its longest span and masks keys in one batched SDPA call per layer. The control has
-trajectories of one length, where padding costs nothing and the ratio should be 1.
+Three workloads (whole trajectories, windows of many robots, LIBERO-like windows of pi0.5) and a
+control of equal lengths, where padding costs nothing and the ratio should be 1. Every contender
+runs the same model with the same weights and the same attention function on the same spans;
+gradients are compared before anything is timed. Then packed and padded train side by side, and
+their loss curves are laid one over the other.
 """
 
-import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from lake import Episode, FeatureSpec, Lake, Provenance, Spec, create_lake
-from lake.writer import EpisodeWriter
-from loader.batch import PackedBatch
-from loader.pack_loader import PackLoader
-from packing.layout import TokenLayout
-from packing.make_plan import make_plan
-from packing.trajectory_spans import TrajectorySpans
-from tools.bench.framework import BenchResult, Timing, interleave, spread
-from training.loss import flow_matching_loss
-from training.models.kinds import PRESETS, build_model
+from tools.bench.framework import BenchResult
+from tools.bench.training_case import Case, Measured, measure_case, run_mfu
+from tools.bench.training_curves import LossCurves, train_both
+from tools.bench.training_libero import OPENPI, as_openpi, load_libero
+from tools.bench.training_oxe import CAMERAS, load_oxe
+from tools.bench.training_packs import BUCKETED, LONGEST, PACKED, Packs, padded_ways
+from tools.bench.training_picture import draw_curves
+from tools.bench.training_sizes import PUBLISHED, REDUCED, without_weights, work_of
+from tools.bench.training_trajectories import SIGMA, load_trajectories, lognormal_lengths
+from training.models.kinds import PRESETS, ModelConfig, build_model
+from training.models.pi05.config import Pi05Config
 from training.models.policy_model import PolicyModel
-from training.padded import padded_batches, padded_tokens
-from training.policy_spec import PolicySpec
 
-Batches = Sequence[PackedBatch[Tensor]]
-
-_DIM: Final = 14  # two arms of seven joints
-_BATCH_SIZE: Final = 16
-_REPETITIONS: Final = 5
-_SIGMA: Final = 0.8
+_CONTROL: Final = "equal lengths (control)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
-    """One set of spans, packed and padded.
+class Setup:
+    """How much is measured.
 
     Attributes:
-        name: in the table.
-        packed, padded: the same spans in the same order.
-        tokens: real ones, in either.
-        padding_factor: tokens that the padded batches compute over real ones.
-        packed_model, padded_model: with equal weights.
+        trajectories, mean_steps, longest_steps: of the lognormal workload.
+        trajectory_budget: tokens of its packs; they hold more spans than a padded batch does, so
+            that packing sets no batch size.
+        trajectory_batch: spans of a padded batch.
+        windows: of each window workload.
+        window_budget, window_batch: a pack has about the tokens that a padded batch computes: on
+            a CPU larger arrays cost more per token.
+        curve_steps: optimizer steps of the loss curves.
+        repetitions: of every timing.
+        trajectory_model, window_model: sizes.
     """
 
-    name: str
-    packed: Batches
-    padded: Batches
-    tokens: int
-    padding_factor: float
-    packed_model: PolicyModel
-    padded_model: PolicyModel
+    trajectories: int = 64
+    mean_steps: int = 200
+    longest_steps: int = 1000
+    trajectory_budget: int = 16384
+    trajectory_batch: int = 16
+    windows: int = 32
+    window_budget: int = 6144
+    window_batch: int = 8
+    curve_steps: int = 300
+    repetitions: int = 5
+    trajectory_model: ModelConfig = PRESETS["small"]
+    window_model: Pi05Config = REDUCED
 
 
-def run(quick: bool) -> BenchResult:  # noqa: FBT001  (the signature of every bench)
-    """Measure both workloads on one thread."""
+FULL: Final = Setup()
+QUICK: Final = Setup(
+    trajectories=24,
+    mean_steps=60,
+    trajectory_budget=4096,
+    windows=8,
+    window_budget=3072,
+    window_batch=4,
+    curve_steps=60,
+    repetitions=3,
+    trajectory_model=PRESETS["tiny"],
+)
+
+
+def run(quick: bool, picture: Path | None = None) -> BenchResult:  # noqa: FBT001  (of every bench)
+    """Measure on one thread, or on the GPU where there is one.
+
+    Args:
+        quick: less of everything.
+        picture: draw the loss curves there.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    # Packs hold more spans than a padded batch does, so that packing sets no batch size.
-    mean, count, budget = (60, 24, 4096) if quick else (200, 64, 16384)
-    rng = np.random.default_rng(5)
-    mu = np.log(mean) - _SIGMA**2 / 2
-    lengths = np.clip(rng.lognormal(mu, _SIGMA, count), 8, 1000).astype(int).tolist()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            workloads = [
-                _workload("lognormal", lengths, budget, Path(folder)),
-                _workload("equal (control)", [mean] * (count // 2), budget, Path(folder)),
-            ]
-        rows, speed_ups = [], []
-        for workload in workloads:
-            difference = _gradient_difference(workload)
-            timings = interleave(
-                {
-                    "packed": partial(_step, workload.packed_model, workload.packed),
-                    "padded": partial(_step, workload.padded_model, workload.padded),
-                },
-                repetitions=_REPETITIONS,
-                warm_up=False,  # comparing the gradients has run both
-            )
-            speed_ups.append(_speed_up(timings))
-            rows += [_row(workload, name, timings, difference) for name in timings]
+        return measure_training(QUICK if quick else FULL, picture)
     finally:
         torch.set_num_threads(threads)
+
+
+def measure_training(setup: Setup, picture: Path | None = None) -> BenchResult:
+    """All workloads, and the loss curves."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    lengths = lognormal_lengths(
+        setup.trajectories, mean=setup.mean_steps, longest=setup.longest_steps
+    )
+    equal = [setup.mean_steps] * (setup.trajectories // 2)
+    short = lognormal_lengths(4 * setup.trajectories, mean=30, longest=120)
+    with tempfile.TemporaryDirectory() as folder:
+        root, budget = Path(folder), setup.trajectory_budget
+        lognormal = load_trajectories(root / "lognormal.lake", lengths, budget_tokens=budget)
+        control = load_trajectories(root / "equal.lake", equal, budget_tokens=budget)
+        learned = load_trajectories(root / "short.lake", short, budget_tokens=1024)
+        windows = {"windows": setup.windows, "budget_tokens": setup.window_budget}
+        oxe = load_oxe(root / "oxe.lake", **windows)
+        libero = load_libero(root / "libero.lake", **windows)
+    batch, sizes = setup.trajectory_batch, setup.trajectory_model
+    cases = [
+        _case("trajectories, lognormal", lognormal, sizes, padded_ways(lognormal, batch)),
+        _case(_CONTROL, control, sizes, {LONGEST: padded_ways(control, batch)[LONGEST]}),
+        _case(
+            "OXE-like windows",
+            oxe,
+            setup.window_model,
+            padded_ways(oxe, setup.window_batch, pictures=CAMERAS),
+        ),
+        _case(
+            "LIBERO-like windows",
+            libero,
+            setup.window_model,
+            {OPENPI: as_openpi(libero, setup.window_batch)},
+        ),
+    ]
+    measured = [measure_case(case, repetitions=setup.repetitions, device=device) for case in cases]
+    curves = train_both(
+        _model(PRESETS["tiny"], learned),
+        learned,
+        steps=setup.curve_steps,
+        batch_size=8,
+        device=device,
+    )
+    if picture is not None:
+        draw_curves(curves, picture)
     return BenchResult(
         name="training",
-        rows=rows,
-        ratios={
-            "packed_over_padded": speed_ups[0],
-            "padding_factor": workloads[0].padding_factor,
-            "control_ratio": speed_ups[1],
+        rows=[row for each in measured for row in each.rows],
+        ratios=_ratios(cases, measured, device),
+        tables={
+            "work of pi0.5, forward": _work_rows(setup, cases[2:], [oxe, libero]),
+            "loss of packed and padded training": _curve_rows(curves),
         },
-        notes=[
-            f"preset small; state, text, {_DIM}-dim action tokens, no pictures; fp32, one thread",
-            "forward and backward of all spans; no optimizer, no loading",
-            f"lognormal, sigma {_SIGMA}: {count} spans, {min(lengths)}..{max(lengths)} steps",
-            f"packs of {budget} tokens; padded batches of {_BATCH_SIZE}, to their longest",
-            "ratios compare CPU seconds, medians of interleaved repetitions",
-            "gradients: norm of the difference of the contenders' over the norm",
-        ],
+        notes=_notes(setup, lengths, curves, device),
     )
 
 
-def _workload(name: str, lengths: Sequence[int], budget: int, folder: Path) -> Workload:
-    lake = _lake(folder / f"{name.split(maxsplit=1)[0]}.lake", lengths)
-    plan = make_plan(
-        lake,
-        spans=TrajectorySpans(),
-        layout=TokenLayout(state_tokens=1),
-        budget_tokens=budget,
-        slots_per_step=1,
-    )
-    with PackLoader(lake, plan, process="inline") as loader:
-        batches: Iterable[PackedBatch[Tensor]] = loader
-        packed = [batch.trimmed() for batch in batches]
-    padded = [part for batch in packed for part in padded_batches(batch, _BATCH_SIZE)]
-    tokens = sum(batch.num_tokens + len(batch.actions) for batch in packed)
-    torch.manual_seed(0)
-    spec = PolicySpec.from_plan(plan.header, image_size=None)
-    packed_model = build_model(PRESETS["small"], spec)
-    padded_model = build_model(PRESETS["small"], spec)
-    padded_model.load_state_dict(packed_model.state_dict())
-    return Workload(
+def _case(name: str, packs: Packs, sizes: ModelConfig, padded: dict[str, Any]) -> Case:
+    return Case(
         name=name,
-        packed=packed,
-        padded=padded,
-        tokens=tokens,
-        padding_factor=sum(map(padded_tokens, padded)) / tokens,
-        packed_model=packed_model,
-        padded_model=padded_model,
+        model=_model(sizes, packs),
+        contenders={PACKED: packs.packed, **padded},
+        tokens=packs.tokens,
     )
 
 
-def _lake(folder: Path, lengths: Sequence[int]) -> Lake:
-    rng = np.random.default_rng(6)
-    spec = Spec(
-        features=(
-            FeatureSpec(
-                name="state", source_name="state", dtype="float32", shape=(_DIM,), role="state"
-            ),
-            FeatureSpec(
-                name="action", source_name="action", dtype="float32", shape=(_DIM,), role="action"
-            ),
-        )
-    )
-    lake = create_lake(folder)
-    with EpisodeWriter(lake) as writer:
-        for number, steps in enumerate(lengths):
-            writer.add(
-                Episode(
-                    episode_id=f"bench/{number}",
-                    ingest_key=f"bench/{number}",
-                    source="bench",
-                    dataset="bench",
-                    embodiment="two-arms",
-                    spec=spec,
-                    fps=50.0,
-                    timestamps_ns=np.arange(steps, dtype=np.int64) * 20_000_000,
-                    features={
-                        name: rng.standard_normal((steps, _DIM)).astype(np.float32)
-                        for name in ("state", "action")
-                    },
-                    cameras={},
-                    provenance=Provenance(
-                        format="synthetic", files=(), locator=str(number), reader="bench"
-                    ),
-                    instruction="put the cup on the shelf",
-                )
-            )
-    return lake
+def _model(sizes: ModelConfig, packs: Packs) -> PolicyModel:
+    torch.manual_seed(0)
+    return build_model(sizes, packs.spec)
 
 
-def _step(model: PolicyModel, batches: Batches) -> None:
-    """Forward and backward of all spans, gradients of the global mean."""
-    model.zero_grad()
-    items = sum(batch.num_action_items for batch in batches)
-    for batch in batches:
-        torch.autograd.backward(flow_matching_loss(model(batch), batch) / items)
-
-
-def _gradient_difference(workload: Workload) -> float:
-    flat = []
-    for model, batches in (
-        (workload.packed_model, workload.packed),
-        (workload.padded_model, workload.padded),
-    ):
-        _step(model, batches)
-        flat.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
-    return float((flat[0] - flat[1]).norm() / flat[0].norm())
-
-
-def _speed_up(timings: dict[str, list[Timing]]) -> float:
-    packed, padded = (
-        statistics.median(t.cpu_s for t in timings[name]) for name in ("packed", "padded")
-    )
-    return padded / packed
-
-
-def _row(
-    workload: Workload, contender: str, timings: dict[str, list[Timing]], difference: float
-) -> dict[str, Any]:
-    cpu = [timing.cpu_s for timing in timings[contender]]
-    packed = contender == "packed"
-    return {
-        "workload": workload.name,
-        "contender": contender,
-        "padding_factor": 1.0 if packed else round(workload.padding_factor, 3),
-        "cpu_s": spread(cpu),
-        "wall_s": spread([timing.wall_s for timing in timings[contender]]),
-        "tokens_per_s": round(workload.tokens / statistics.median(cpu)),
-        "speed_up": round(_speed_up(timings), 3) if packed else 1.0,
-        "gradients": f"{difference:.1e}",
+def _ratios(cases: list[Case], measured: list[Measured], device: torch.device) -> dict[str, float]:
+    trajectories, control, oxe, libero = measured
+    ratios = {
+        "packed_over_padded_trajectories": trajectories.packed_over(LONGEST),
+        "packed_over_bucketed_trajectories": trajectories.packed_over(BUCKETED),
+        "padding_factor_trajectories": cases[0].padding_factor(LONGEST),
+        "packed_over_padded_oxe": oxe.packed_over(LONGEST),
+        "padding_factor_oxe": cases[2].padding_factor(LONGEST),
+        "control_equal_lengths": control.packed_over(LONGEST),
+        "pi05_libero_tokens_removed_speedup": libero.packed_over(OPENPI),
     }
+    mfu = run_mfu(cases[3], libero, device)
+    return ratios if mfu is None else {**ratios, "mfu": mfu}
+
+
+def _work_rows(setup: Setup, cases: list[Case], packs: list[Packs]) -> list[dict[str, Any]]:
+    rows = []
+    for case, spans in zip(cases, packs, strict=True):
+        for sizes, config in (("published", PUBLISHED), ("of this bench", setup.window_model)):
+            model = without_weights(config, spans.spec)
+            work = {name: work_of(model, each) for name, each in case.contenders.items()}
+            rows += [
+                {
+                    "workload": case.name,
+                    "sizes": sizes,
+                    "contender": name,
+                    "FLOP over packed": round(each.total / work[PACKED].total, 3),
+                    "attention": f"{100 * each.attention / each.total:.1f} %",
+                    "vision tower": f"{100 * each.vision / each.total:.1f} %",
+                }
+                for name, each in work.items()
+            ]
+    return rows
+
+
+def _curve_rows(curves: LossCurves) -> list[dict[str, Any]]:
+    last = len(curves.packed) - 1
+    return [
+        {
+            "step": step + 1,
+            "packed": round(curves.packed[step], 6),
+            "padded": round(curves.padded[step], 6),
+        }
+        for step in sorted({0, last // 4, last // 2, 3 * last // 4, last})
+    ]
+
+
+def _notes(setup: Setup, lengths: list[int], curves: LossCurves, device: torch.device) -> list[str]:
+    how = "fp32, one thread, CPU s" if device.type == "cpu" else "bf16 autocast, elapsed s"
+    trajectories = (
+        f"trajectories: sigma {SIGMA}, {len(lengths)} of {min(lengths)}..{max(lengths)} steps,"
+        f" state, text and action tokens; packs of {setup.trajectory_budget} tokens, padded batches"
+        f" of {setup.trajectory_batch}"
+    )
+    windows = (
+        f"windows: 256 tokens a picture, one text token a word, about {setup.windows} of them;"
+        f" packs of {setup.window_budget} tokens, padded batches of {setup.window_batch}; slots"
+        " without a camera hold black pictures, computed and hidden"
+    )
+    sizes = (
+        "pi0.5 with widths reduced so that attention and vision tower have their published shares"
+        " of the work: see the table"
+    )
+    gap = f"largest gap {curves.largest_gap:.1e} of the loss"
+    return [
+        f"forward and backward of all spans; no optimizer, no loading; {how}",
+        trajectories,
+        windows,
+        sizes,
+        "gradients: norm of the difference to the packed ones over their norm",
+        f"loss curves: {len(curves.packed)} steps, {gap}",
+    ]

@@ -12,7 +12,6 @@ from tools.commands.bench_loader import loader
 
 _PLAIN: Final = {
     "ingest": "Stream copy against a plain demux of the same files.",
-    "training": "A packed training step against the same spans padded.",
     "catalog": "Refresh and queries over many episodes.",
 }
 
@@ -29,6 +28,7 @@ def register(app: typer.Typer) -> None:
         benches.command(name, help=what)(_plain(name))
     benches.command("loader")(loader)
     benches.command("packing")(packing)
+    benches.command("training")(training)
     benches.command("cost")(cost)
     app.add_typer(benches, name="bench")
 
@@ -58,3 +58,18 @@ def packing(
     report(result, quick=quick, json_to=json_to)
     if picture:
         bench.picture(result, picture)
+
+
+def training(
+    quick: Quick = False,
+    json_to: JsonTo = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the loss curves: png, svg or pdf."),
+    ] = None,
+) -> None:
+    """A packed training step against the same spans padded, and both trained side by side."""
+    from tools.bench import training as bench
+    from tools.bench.framework import report
+
+    report(bench.run(quick, picture), quick=quick, json_to=json_to)
