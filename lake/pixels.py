@@ -9,7 +9,7 @@ tried on noise first and goes the packed way unless both agree in every byte.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from lake.errors import VideoError
 
 _PLANAR_SOURCES = frozenset({"yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p"})
-_GBR_PLANES = (2, 0, 1)  # where R, G and B lie in gbrp
-_INTERPOLATIONS = {"area": Interpolation.AREA, "bilinear": Interpolation.BILINEAR}
+_CHANNELS: Final = (1, 2, 0)  # of the planes of gbrp
+# As numbers, which PyAV takes faster than members of an enumeration.
+_INTERPOLATIONS: Final = {"area": int(Interpolation.AREA), "bilinear": int(Interpolation.BILINEAR)}
+_UINT8: Final = np.dtype(np.uint8)
 
 _Kind = tuple[int, int, str, int, int]
 
@@ -53,9 +55,7 @@ class PixelConverter:
             raise VideoError(f"pictures cannot be scaled to {size[0]}x{size[1]} pixels")
         self.size = size
         # Unscaled conversion goes by FFmpeg's default, as to_ndarray does.
-        self._interpolation = (
-            Interpolation.BILINEAR if size is None else _INTERPOLATIONS[interpolation]
-        )
+        self._interpolation = _INTERPOLATIONS["bilinear" if size is None else interpolation]
         self._rgb: dict[_Kind, _Scaler] = {}
         self._yuv: dict[_Kind, VideoReformatter] = {}
 
@@ -73,19 +73,19 @@ class PixelConverter:
         Raises:
             VideoError: `out` has another shape or dtype.
         """
-        height, width = self.output_size(frame)
+        size = height, width = self.output_size(frame)
         _check(out, (3, height, width))
         kind = _kind(frame)
         scaler = self._rgb.get(kind)
         if scaler is None:
             scaler = self._rgb[kind] = _Scaler(VideoReformatter(), self._planar_agrees(frame))
         if scaler.planar:
-            planes = self._reformat(scaler.reformatter, frame, "gbrp").planes
-            for channel, plane in enumerate(_GBR_PLANES):
-                out[channel] = _rows(planes[plane])
+            planes = self._reformat(scaler.reformatter, frame, size, "gbrp").planes
+            for channel, plane in zip(_CHANNELS, planes, strict=True):
+                out[channel] = _rows(plane, height, width)
         else:
-            packed = _rows(self._reformat(scaler.reformatter, frame, "rgb24").planes[0], 3)
-            out[...] = packed.reshape(height, width, 3).transpose(2, 0, 1)
+            (packed,) = self._reformat(scaler.reformatter, frame, size, "rgb24").planes
+            out[...] = _rows(packed, height, 3 * width).reshape(height, width, 3).transpose(2, 0, 1)
 
     def yuv420p(self, frame: VideoFrame, out: NDArray[np.uint8]) -> None:
         """Write a frame as planes Y, U, V, one after the other; odd sizes round chroma up.
@@ -100,26 +100,32 @@ class PixelConverter:
         Raises:
             VideoError: `out` has another shape or dtype.
         """
-        height, width = self.output_size(frame)
+        size = height, width = self.output_size(frame)
         _check(out, (yuv420p_bytes(height, width),))
         kind = _kind(frame)
-        reformatter = self._yuv.get(kind)
-        if reformatter is None:
-            reformatter = self._yuv[kind] = VideoReformatter()
+        if kind[:3] != (width, height, "yuv420p"):
+            reformatter = self._yuv.get(kind)
+            if reformatter is None:
+                reformatter = self._yuv[kind] = VideoReformatter()
+            frame = self._reformat(reformatter, frame, size, "yuv420p")
+        chroma = (height + 1) // 2, (width + 1) // 2
         at = 0
-        for plane in self._reformat(reformatter, frame, "yuv420p").planes:
-            rows = _rows(plane)
-            out[at : at + rows.size].reshape(rows.shape)[...] = rows
-            at += rows.size
+        for plane, (rows, columns) in zip(frame.planes, (size, chroma, chroma), strict=True):
+            stop = at + rows * columns
+            out[at:stop].reshape(rows, columns)[...] = _rows(plane, rows, columns)
+            at = stop
 
     def _reformat(
-        self, reformatter: VideoReformatter, frame: VideoFrame, pix_fmt: str
+        self,
+        reformatter: VideoReformatter,
+        frame: VideoFrame,
+        size: tuple[int, int],
+        pix_fmt: str,
     ) -> VideoFrame:
-        height, width = self.output_size(frame)
         return reformatter.reformat(
             frame,
-            width=width,
-            height=height,
+            width=size[1],
+            height=size[0],
             format=pix_fmt,
             interpolation=self._interpolation,
             threads=1,
@@ -134,8 +140,9 @@ class PixelConverter:
         random = np.random.default_rng(0)
         for plane in noise.planes:
             plane.update(random.bytes(plane.buffer_size))
-        packed = self._reformat(VideoReformatter(), noise, "rgb24").to_ndarray()
-        planar = self._reformat(VideoReformatter(), noise, "gbrp").to_ndarray()
+        size = self.output_size(like)
+        packed = self._reformat(VideoReformatter(), noise, size, "rgb24").to_ndarray()
+        planar = self._reformat(VideoReformatter(), noise, size, "gbrp").to_ndarray()
         return bool(np.array_equal(packed, planar))
 
 
@@ -154,12 +161,11 @@ def _kind(frame: VideoFrame) -> _Kind:
     )
 
 
-def _rows(plane: VideoPlane, bytes_per_pixel: int = 1) -> NDArray[np.uint8]:
-    """uint8 [height, width * bytes_per_pixel]: the pixels of a plane without its padding."""
-    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
-    return rows[: plane.height, : plane.width * bytes_per_pixel]
+def _rows(plane: VideoPlane, rows: int, columns: int) -> NDArray[np.uint8]:
+    """uint8 [rows, columns]: the bytes of a plane without the padding of its lines."""
+    return np.ndarray((rows, columns), _UINT8, memoryview(plane), 0, (plane.line_size, 1))
 
 
 def _check(out: NDArray[np.uint8], shape: tuple[int, ...]) -> None:
-    if out.shape != shape or out.dtype != np.uint8:
+    if out.shape != shape or out.dtype != _UINT8:
         raise VideoError(f"pixels are uint8 {shape}, the array given is {out.dtype} {out.shape}")

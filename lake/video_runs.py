@@ -69,21 +69,20 @@ class RunTable:
     def runs(self, frames: Sequence[int] | NDArray[np.integer]) -> list[DecodeRun]:
         """See `decode_runs`."""
         # Few frames at a time, often: plain numbers are faster here than arrays.
-        wanted = sorted(set(frames.tolist() if isinstance(frames, np.ndarray) else frames))
-        if not wanted:
-            return []
-        known = [frame for frame in wanted if 0 <= frame < len(self.packet)]
-        packets = self.packet[known].tolist()
-        if len(known) < len(wanted) or min(packets) < 0:
-            there = {f for f, packet in zip(known, packets, strict=True) if packet >= 0}
-            missing = next(frame for frame in wanted if frame not in there)
-            raise VideoError(
-                f"frame {missing} is not in this camera, which has {self.num_frames} frames"
-            )
+        starts, packets = self.start.data, self.packet.data
+        wanted = set(frames.tolist() if isinstance(frames, np.ndarray) else frames)
+        parts: list[tuple[int, int, int]] = []
+        for frame in sorted(wanted):
+            packet = packets[frame] if 0 <= frame < len(packets) else -1
+            if packet < 0:
+                raise VideoError(
+                    f"frame {frame} is not in this camera, which has {self.num_frames} frames"
+                )
+            parts.append((starts[frame], packet, frame))
+        parts.sort()
         runs: list[DecodeRun] = []
         first, stop, held = -1, -1, list[int]()
-        parts = zip(self.start[wanted].tolist(), packets, wanted, strict=True)
-        for start, packet, frame in sorted(parts):
+        for start, packet, frame in parts:
             if start > stop and held:
                 runs.append(_run(first, stop, held))
                 held = []
@@ -91,7 +90,8 @@ class RunTable:
                 first, stop = start, packet + 1
             held.append(frame)
             stop = max(stop, packet + 1)
-        runs.append(_run(first, stop, held))
+        if held:
+            runs.append(_run(first, stop, held))
         return runs
 
 
