@@ -56,7 +56,7 @@ def arrange(
 
     Args:
         spans: the source spans, n > 0, none over a limit, none without a token.
-        runs: int64 [n], which are drawn together (see `packing.draw.runs_of`).
+        runs: int64 [n], which are drawn together (see `packing.runs`).
         settings: all choices.
         counts: epoch -> int64 [n], how often each span occurs in it; once each where None.
 

@@ -1,7 +1,8 @@
 """The order in which spans are drawn: shuffled, yet neighbours are used together.
 
-Spans of an episode are cut into *runs*, a few in a row. A run is open over a stretch of the
-stream in which it gives its spans in order, one at a time, among those of the other open runs. So
+Spans of an episode are cut into *runs*, a few in a row (see `packing.runs`). A run is open over a
+stretch of the stream in which it gives its spans in order, one at a time, among those of the other
+open runs. So
 the packets of a group of pictures are decoded once for several windows, while a batch still sees
 about as many episodes as there are open runs.
 
@@ -12,7 +13,6 @@ any moment, at the beginning and the end as much as in the middle.
 """
 
 import math
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -28,22 +28,9 @@ from packing.seeded import (
     sorted_indices,
     word_chunks,
 )
-from packing.spans import Int64s, Spans
+from packing.spans import Int64s
 
-NEAR_RUN_LENGTH: Final = 8
 LEAST_OPEN_RUNS: Final = 256
-
-
-def aligned_run(gop_windows: int) -> int:
-    """The run length nearest 8 that holds whole GOPs, or of which a GOP holds a whole number.
-
-    Args:
-        gop_windows: windows per group of pictures, at least 1.
-    """
-    multiples = range(gop_windows, 4 * NEAR_RUN_LENGTH + 1, gop_windows)
-    divisors = (d for d in range(2, gop_windows + 1) if gop_windows % d == 0)
-    candidates: Iterable[int] = {*multiples, *divisors} or {NEAR_RUN_LENGTH}
-    return min(candidates, key=lambda length: (abs(length - NEAR_RUN_LENGTH), -length))
 
 
 def enough_open_runs(spans_per_step: float) -> int:
@@ -53,21 +40,6 @@ def enough_open_runs(spans_per_step: float) -> int:
     step, neighbours of one run would meet in the same step.
     """
     return max(LEAST_OPEN_RUNS, math.ceil(2 * spans_per_step))
-
-
-def runs_of(spans: Spans, run_steps: int) -> Int64s:
-    """Number the runs, int64 [n], ascending: spans whose last observed steps share a stretch.
-
-    Stretches of `run_steps` steps are counted from the beginning of the episode, so that a
-    refused window does not shift the runs after it against the key frames.
-    """
-    if not len(spans):
-        return np.zeros(0, np.int64)
-    stretch = (spans.stop.astype(np.int64) - 1) // run_steps
-    begins = np.ones(len(spans), np.int64)
-    begins[0] = 0
-    begins[1:] = (np.diff(spans.episode) != 0) | (np.diff(stretch) != 0)
-    return np.asarray(np.cumsum(begins))
 
 
 def draw_order(
@@ -82,7 +54,7 @@ def draw_order(
     """Indices of the spans in the order in which they are drawn, [n], or [sum of counts].
 
     Args:
-        runs: run of each span, ascending from 0 without gaps (see `runs_of`).
+        runs: run of each span, ascending from 0 without gaps (see `packing.runs`).
         open_runs: runs open at the same time.
         seed: of the shuffle.
         epoch: each is shuffled afresh.

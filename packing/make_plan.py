@@ -12,8 +12,9 @@ from lake.store import Lake
 from packing.arrange import Arrangement, arrange
 from packing.cost import DEFAULT_COST, CostModel
 from packing.count_spans import Tally, audit_shares, audit_spans
-from packing.draw import aligned_run, enough_open_runs, runs_of
+from packing.draw import enough_open_runs
 from packing.errors import PlanError
+from packing.gop_steps import read_groups
 from packing.known_layouts import choose_prompt
 from packing.layout import TokenLayout
 from packing.measure import measure_quality
@@ -25,6 +26,7 @@ from packing.pack_table import pack_shape, pack_table, runs_table
 from packing.plan import Plan
 from packing.plan_episodes import PlanEpisodes, list_masked_states, read_plan_episodes
 from packing.plan_header import PlanHeader, PlanSegment
+from packing.runs import RUN_LENGTH, cut_runs, runs_of
 from packing.settings import Packer, PlanSettings
 from packing.span_makers import describe_spans
 from packing.spans import Int64s, SpanLimits, SpanMaker, Spans, SpanSet
@@ -79,7 +81,7 @@ def make_plan(
         look_ahead: of shuffle-fill.
         open_runs: of windows, runs drawn from at the same time; None takes enough for the size of
             a step.
-        run_length: windows of a run; None aligns it to the distance of key frames.
+        run_length: windows of a run, about: whole groups of pictures (`packing.runs`); None: 8.
         lanes: parts of the stream that keep to their slots; None takes as many as are worth it.
         balance_window_steps: steps among which packs of like cost are gathered; None takes as
             many as are needed.
@@ -170,7 +172,7 @@ def make_plan_with(
     made = spans.make(source.steps, layout, limits)
     _require_spans(made, source)
     prompt.require_frames(int(made.spans.images.max()))
-    settings, runs = _runs(made.spans, spans, settings, source.gop_steps)
+    settings, runs = _runs(pinned, made.spans, spans, settings, source)
     mixed = find_sources(mixture, source, selections) if mixture else None
     run_table = runs_table(made.spans, runs, mixed.of_episode if mixed else None)
     planned = mix(mixture, mixed, run_table) if mixture and mixed else None
@@ -281,7 +283,7 @@ def _require_spans(made: SpanSet, source: PlanEpisodes) -> None:
 
 
 def _runs(
-    spans: Spans, maker: SpanMaker, settings: PlanSettings, gop_steps: int
+    lake: Lake, spans: Spans, maker: SpanMaker, settings: PlanSettings, source: PlanEpisodes
 ) -> tuple[PlanSettings, Int64s]:
     """Run of each span, and the settings with run length and open runs as they were chosen.
 
@@ -293,8 +295,11 @@ def _runs(
     settings = replace(settings, open_runs=settings.open_runs or enough_open_runs(step))
     if not isinstance(maker, WindowSpans):
         return replace(settings, run_length=1), np.arange(len(spans))
-    length = settings.run_length or aligned_run(max(1, round(gop_steps / maker.stride)))
-    return replace(settings, run_length=length), runs_of(spans, length * maker.stride)
+    settings = replace(settings, run_length=settings.run_length or RUN_LENGTH)
+    offsets = source.steps.step_offsets
+    groups = read_groups(lake, source.rows, source.cameras, offsets)
+    begins = cut_runs(groups, offsets, (settings.run_length or 1) * maker.stride)
+    return settings, runs_of(spans, begins, offsets)
 
 
 def _stats(lake: Lake, source: PlanEpisodes) -> tuple[NormStats, ...]:

@@ -73,7 +73,9 @@ def _world_sizes(slots: int) -> list[int]:
 def run_steps(runs: Int64s, arrangement: Arrangement, slots: int) -> int:
     """Steps from the first to the last use of a run, both included, that 90 % of runs need.
 
-    In the first epoch; a run that occurs again is another run.
+    In the first epoch; a run that occurs again is another run. One that lies across the wrap of the
+    draw's clock is used at the begin and at the end of the epoch, and nobody keeps it in between:
+    where more than half the epoch lies between two uses, it counts as two.
 
     Args:
         runs: int64 [n], ascending run of each span.
@@ -86,9 +88,11 @@ def run_steps(runs: Int64s, arrangement: Arrangement, slots: int) -> int:
     time = number_occurrences(items, first_epoch).astype(np.int64)
     use = runs[items] + time * (int(runs[-1]) + 1)
     order = np.lexsort((step, use))
-    begin = np.flatnonzero(np.diff(use[order], prepend=-1))
+    use, step = use[order], step[order]
+    far = np.diff(step, prepend=0) > (int(step.max()) + 1) // 2
+    begin = np.flatnonzero((np.diff(use, prepend=-1) != 0) | far)
     last = np.append(begin[1:], len(order)) - 1
-    used = step[order[last]] - step[order[begin]] + 1
+    used = step[last] - step[begin] + 1
     return int(np.sort(used)[(len(used) - 1) * 9 // 10])
 
 

@@ -23,7 +23,7 @@ from packing.usable_steps import usable_steps
 
 _COLUMNS: Final = (
     *("episode_id", "spec_id", "dataset", "embodiment", "num_steps", "content_sha256", "features"),
-    *("cameras", "camera_frames", "camera_key_frames", "camera_missing_steps"),
+    *("cameras", "camera_key_frames", "camera_missing_steps"),
 )
 _CHUNK: Final = 1024
 
@@ -42,7 +42,7 @@ class PlanEpisodes:
         specs: state and action per spec.
         unused_text: float64 [E], estimate of the text tokens that a span of each episode leaves
             (see `StateText.expected_unused`).
-        gop_steps: distance of key frames in steps, 1 where there is no video.
+        rows: what was read of `trajectories` for them.
     """
 
     table: pa.Table
@@ -53,7 +53,7 @@ class PlanEpisodes:
     cameras: tuple[str, ...]
     specs: tuple[PlanSpec, ...]
     unused_text: NDArray[np.float64]
-    gop_steps: int
+    rows: pa.Table
 
 
 def read_plan_episodes(
@@ -150,7 +150,7 @@ def read_plan_episodes(
         cameras=used,
         specs=specs,
         unused_text=prompt.ids.unused_state_text([s.state_size for s in specs])[spec],
-        gop_steps=_gop_steps(rows, used),
+        rows=rows,
     )
 
 
@@ -281,26 +281,6 @@ def _texts(lake: Lake, episode_ids: pa.ChunkedArray) -> list[str]:
     text = pc.coalesce(labels["instruction"].take(row), labels["task"].take(row))
     result: list[str] = pc.fill_null(text, "").to_pylist()
     return result
-
-
-def _gop_steps(rows: pa.Table, used: tuple[str, ...]) -> int:
-    """Distance of key frames in most videos of the used cameras.
-
-    A video that ends inside a group of pictures has fewer frames per key frame than a group, so
-    the quotient is rounded up and a high quantile is taken.
-    """
-    lengths = sorted(
-        -(-frames // keys)
-        for names, all_frames, all_keys in zip(
-            rows["cameras"].to_pylist(),
-            rows["camera_frames"].to_pylist(),
-            rows["camera_key_frames"].to_pylist(),
-            strict=True,
-        )
-        for name, frames, keys in zip(names, all_frames, all_keys, strict=True)
-        if name in used and keys
-    )
-    return int(lengths[len(lengths) * 9 // 10]) if lengths else 1
 
 
 def _chunks(rows: list[int]) -> Iterator[list[int]]:

@@ -28,8 +28,8 @@ class PlanSettings:
         look_ahead: spans of the stream from which shuffle-fill closes a pack.
         open_runs: runs drawn from at the same time, or None to choose it from the size of a step
             (`packing.draw.enough_open_runs`); more is better shuffled, less is more local.
-        run_length: windows in a row that are drawn from one run, or None to choose it from the
-            distance of key frames (`packing.draw.aligned_run`).
+        run_length: windows in a row that are drawn from one run, about: a run is whole groups of
+            pictures (see `packing.runs`). None for 8.
         lanes: parts of the stream, each of whose runs keeps to every lanes-th slot, so that a rank
             decodes it once; a divisor of `slots_per_step`, or None to choose it
             (`packing.lanes.choose_lanes`).

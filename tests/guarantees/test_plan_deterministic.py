@@ -11,7 +11,6 @@ import pytest
 
 from lake import Episode, EpisodeWriter, Lake, create_lake
 from packing.arrange import arrange
-from packing.draw import runs_of
 from packing.make_plan import make_plan
 from packing.pack_table import pack_table
 from packing.plan import Plan
@@ -19,6 +18,7 @@ from packing.plan_hash import content_digest
 from packing.settings import PlanSettings
 from packing.spans import Spans
 from packing.window_spans import WindowSpans
+from tests.packing.synthetic import runs_of_steps
 
 _SCRIPT = """
 import sys
@@ -139,6 +139,6 @@ def test_the_arrangement_is_frozen(packer: str, lanes: int, golden: str) -> None
         lanes=lanes,
         balance_window_steps=32,
     )
-    arrangement = arrange(spans, runs_of(spans, 8), settings)
+    arrangement = arrange(spans, runs_of_steps(spans, 8), settings)
     table = pack_table(spans, arrangement, settings.slots_per_step)
     assert content_digest({}, [table]) == golden

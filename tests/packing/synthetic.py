@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packing.runs import cut_runs, runs_of
 from packing.spans import EpisodeSteps, Spans
 
 
@@ -66,3 +67,12 @@ def lognormal_lengths(n: int, *, seed: int = 0, limit: int = 8192, step: int = 1
     rng = np.random.default_rng(seed)
     lengths = np.rint(rng.lognormal(5.67, 0.8, n)).clip(16).astype(np.int64) * step
     return np.minimum(lengths, limit)
+
+
+def runs_of_steps(spans: Spans, run_steps: int) -> NDArray[np.int64]:
+    """Runs of so many steps of each episode, where every picture is a key frame."""
+    lengths = np.zeros(int(spans.episode.max()) + 1, np.int64)
+    np.maximum.at(lengths, spans.episode, spans.stop)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    begins = cut_runs(np.ones(int(offsets[-1]), np.bool_), offsets, run_steps)
+    return runs_of(spans, begins, offsets)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packing.draw import aligned_run, draw_order, enough_open_runs, repeat_runs, runs_of
-from tests.packing.synthetic import spans_of_lengths
+from packing.draw import draw_order, enough_open_runs, repeat_runs
 
 
 @given(
@@ -47,24 +46,9 @@ def test_seed_and_epoch_change_the_order() -> None:
     assert len(orders) == 3
 
 
-def test_stretches_are_counted_from_the_beginning_of_the_episode() -> None:
-    steps = [0, 1, 3, 4, 7, 8, 0, 5]  # 2, 5 and 6 were refused
-    spans = spans_of_lengths([1] * 8, episode=[0] * 6 + [1] * 2, step=steps)
-    assert runs_of(spans, 4).tolist() == [0, 0, 0, 1, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(("spans", "runs"), [(1.0, 256), (128.0, 256), (128.1, 257), (2e3, 4000)])
 def test_enough_open_runs_for_a_step(spans: float, runs: int) -> None:
     assert enough_open_runs(spans) == runs
-
-
-@pytest.mark.parametrize(
-    ("gop", "run"),
-    [(1, 8), (2, 8), (3, 9), (5, 10), (8, 8), (10, 10), (15, 5), (30, 10), (250, 10)],
-)
-def test_runs_are_aligned_to_key_frames(gop: int, run: int) -> None:
-    assert aligned_run(gop) == run
-    assert gop % run == 0 or run % gop == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=20), st.integers(1, 9))

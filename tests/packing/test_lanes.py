@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from packing.arrange import Arrangement, arrange
 from packing.balance import max_over_mean, pack_costs
-from packing.draw import runs_of
 from packing.lanes import choose_lanes, deal_runs, lane_look_ahead
 from packing.settings import PlanSettings
 from packing.spans import Spans
-from tests.packing.synthetic import spans_of_lengths
+from tests.packing.synthetic import runs_of_steps, spans_of_lengths
 
 BUDGET = 128
 
@@ -103,7 +102,7 @@ def test_look_ahead_of_a_lane() -> None:
 @pytest.mark.parametrize("slots", [4, 8])
 def test_chosen_lanes_decode_a_run_on_one_rank_at_the_price_of_a_few_steps(slots: int) -> None:
     spans = windows(300)
-    runs = runs_of(spans, 8)
+    runs = runs_of_steps(spans, 8)
 
     def plan(lanes: int | None) -> Arrangement:
         settings = PlanSettings(budget_tokens=4096, slots_per_step=slots, lanes=lanes)
@@ -133,7 +132,7 @@ def windows(episodes: int) -> Spans:
 @pytest.mark.parametrize("packer", ["shuffle-fill", "bfd"])
 def test_where_nothing_is_shared_there_is_one_lane(packer: str) -> None:
     spans = windows(300)
-    runs = np.arange(len(spans)) if packer == "shuffle-fill" else runs_of(spans, 8)
+    runs = np.arange(len(spans)) if packer == "shuffle-fill" else runs_of_steps(spans, 8)
     settings = PlanSettings(
         budget_tokens=4096, slots_per_step=8, packer="bfd" if packer == "bfd" else "shuffle-fill"
     )

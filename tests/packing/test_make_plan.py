@@ -1,6 +1,7 @@
 """Plans of a real lake."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from packing.plan import Plan
 from packing.plan_header import PlanHeader
 from packing.plan_store import save_plan
 from packing.planned_spans import source_spans
+from packing.runs import RUN_LENGTH
 from packing.spans import EpisodeSteps, SpanLimits, SpanSet
 from packing.tokenizer import Utf8Bytes
 from packing.trajectory_spans import TrajectorySpans
@@ -201,10 +203,20 @@ def test_cameras_can_be_chosen(ten: Lake) -> None:
         plan_of(ten, cameras=["rear"])
 
 
-def test_run_length_follows_the_key_frames(ten: Lake) -> None:
-    assert plan_of(ten).header.settings.run_length == 10  # GOP 5
-    assert plan_of(ten, run_length=3).header.settings.run_length == 3
-    assert plan_of(ten, spans=TrajectorySpans()).header.settings.run_length == 1
+def test_runs_follow_the_key_frames(ten: Lake) -> None:
+    """Of GOP 5, and of 12 episodes of which a third has no camera."""
+    plan = plan_of(ten)
+    assert plan.header.settings.run_length == RUN_LENGTH
+    lengths: defaultdict[int, list[int]] = defaultdict(list)
+    for run in plan.runs.to_pylist():
+        lengths[run["episode"]].append(run["num_spans"])
+    for cameras, runs in zip(plan.episodes["cameras"].to_pylist(), lengths.values(), strict=True):
+        assert set(runs[:-1]) <= ({10} if cameras else {8})
+    shorter = plan_of(ten, run_length=3)
+    assert shorter.header.settings.run_length == 3
+    assert shorter.runs.num_rows > plan.runs.num_rows
+    whole = plan_of(ten, spans=TrajectorySpans())
+    assert (whole.header.settings.run_length, whole.runs.num_rows) == (1, whole.header.num_spans)
 
 
 def test_open_runs_follow_the_size_of_a_step(ten: Lake) -> None:
@@ -325,8 +337,9 @@ def test_measured_cost_decides_balance_and_hash(ten: Lake) -> None:
     header = PlanHeader.from_json(plans[2].header.to_json())
     assert header.settings.cost == cost
     verify_plan(plans[2])
-    images = np.array([sum(row) for row in plans[2].packs["images"].to_pylist()])
-    full = images.reshape(-1, 3)[:-1]
+    packs = plans[2].packs["images"].to_pylist()
+    images = np.array([sum(row) for row in packs]).reshape(-1, 3)
+    full = images[np.array([len(row) > 0 for row in packs]).reshape(-1, 3).all(axis=1)]
     # Images are all that counts here, so packs of as many stand together.
     assert header.quality.max_over_mean[3] == pytest.approx(
         full.max(axis=1).sum() / full.mean(axis=1).sum(), rel=1e-2

@@ -5,15 +5,20 @@ from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lake import Lake
+from packing.arrange import arrange
 from packing.make_plan import make_plan
+from packing.measure import run_steps
 from packing.plan import Plan
 from packing.seeded import STREAM_REFERENCE, permutation
+from packing.settings import PlanSettings
 from packing.spans import SpanMaker
 from packing.trajectory_spans import TrajectorySpans
 from packing.window_spans import WindowSpans
+from tests.packing.synthetic import runs_of_steps, spans_of_lengths
 from tests.packing.test_bounds import by_definition
 
 SLOTS = 4
@@ -155,6 +160,26 @@ def test_steps_of_a_run(plan: Plan) -> None:
     said = plan.header.quality.run_steps
     assert sum(need <= said for need in needed) >= 0.9 * len(needed)
     assert sum(need < said for need in needed) < 0.9 * len(needed)
+
+
+def test_a_run_across_the_wrap_of_the_clock_counts_as_two() -> None:
+    """Many runs of a small plan wrap around; none is kept from its end to its begin."""
+    episodes, steps, slots = 40, 8, 2
+    spans = spans_of_lengths(
+        [64] * (episodes * steps),
+        episode=np.repeat(np.arange(episodes), steps),
+        step=np.tile(np.arange(steps), episodes),
+    )
+    runs = runs_of_steps(spans, steps)
+    settings = PlanSettings(budget_tokens=128, slots_per_step=slots, open_runs=16, lanes=1)
+    arranged = arrange(spans, runs, settings)
+    step = arranged.span_slots() // slots
+    used = [step[runs[arranged.packing.items] == run] for run in range(episodes)]
+    longest = max(int(at.max()) for at in used)
+    wrapped = [at for at in used if at.max() - at.min() > longest // 2]
+    assert len(wrapped) > episodes // 10
+    # A run gives a span per 16 spans, 4 steps: 8 spans in about 32 of the 80 steps.
+    assert 24 <= run_steps(runs, arranged, slots) <= 40
 
 
 def test_tokens_and_images_against_padded_rows(plan: Plan) -> None:

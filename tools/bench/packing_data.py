@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packing.layout import TokenLayout
 from packing.spans import EpisodeSteps, Int32s, Int64s, SpanLimits, Spans
@@ -118,15 +119,24 @@ class Windows:
 
     Attributes:
         spans: one window per step.
+        step_offsets: int64 [E+1], where the steps of each episode begin.
         gop: int64 [E], distance of key frames of each episode.
         layout: what they cost.
         cameras: that show a frame at every step.
     """
 
     spans: Spans
+    step_offsets: Int64s
     gop: Int64s
     layout: TokenLayout
     cameras: int
+
+    @property
+    def groups(self) -> NDArray[np.bool_]:
+        """Bool [sum T]: steps with a key frame."""
+        length = np.diff(self.step_offsets)
+        step = np.arange(int(self.step_offsets[-1])) - np.repeat(self.step_offsets[:-1], length)
+        return np.asarray(step % np.repeat(self.gop, length) == 0)
 
 
 def windows(episodes: int, *, cameras: int = 2, horizon: int = 50, seed: int = 0) -> Windows:
@@ -149,5 +159,9 @@ def windows(episodes: int, *, cameras: int = 2, horizon: int = 50, seed: int = 0
     )
     made = WindowSpans(horizon=horizon).make(steps, layout, SpanLimits(tokens=1 << 14))
     return Windows(
-        spans=made.spans, gop=rng.integers(8, 11, episodes), layout=layout, cameras=cameras
+        spans=made.spans,
+        step_offsets=offsets,
+        gop=rng.integers(8, 11, episodes),
+        layout=layout,
+        cameras=cameras,
     )

@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from packing.arrange import Arrangement, arrange
-from packing.draw import aligned_run, enough_open_runs, runs_of
+from packing.draw import enough_open_runs
 from packing.measure import run_steps
+from packing.runs import RUN_LENGTH, cut_runs, runs_of
 from packing.settings import PlanSettings
 from packing.shuffle_quality import WINDOWS_OF_STEPS, episode_diversity, near_duplicates
 from packing.spans import Int64s
@@ -64,7 +65,7 @@ def frontier(
     To compare with, the planner's choice without lanes, and each window drawn by itself.
     """
     spans = data.spans
-    runs = runs_of(spans, aligned_run(round(float(np.median(data.gop)))))
+    runs = runs_of(spans, cut_runs(data.groups, data.step_offsets, RUN_LENGTH), data.step_offsets)
     alone = np.arange(len(spans))
     for count in slots:
         chosen = enough_open_runs(count * BUDGET / float(spans.tokens.mean()))

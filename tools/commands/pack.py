@@ -101,7 +101,7 @@ def pack(
     ] = None,
     run_length: Annotated[
         int | None,
-        typer.Option(help="Window: how many are a run. [default: near 8, aligned to key frames]"),
+        typer.Option(help="Window: about how many are a run, cut at key frames. [default: 8]"),
     ] = None,
     lanes: Annotated[
         int | None,

@@ -99,7 +99,7 @@ def _facts(entry: PlanEntry, header: PlanHeader) -> Table:
             "packer",
             (
                 f"{settings.packer}, look-ahead {settings.look_ahead}, {settings.open_runs} open"
-                f" runs of {settings.run_length} in {settings.lanes} lanes, balanced over"
+                f" runs of about {settings.run_length} in {settings.lanes} lanes, balanced over"
                 f" {settings.balance_window_steps} steps by {settings.cost}, seed {settings.seed}"
             ),
         ),
