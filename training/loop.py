@@ -9,7 +9,9 @@ run goes on from its last checkpoint with the same batches, noise and bits.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -22,12 +24,14 @@ from loader.device import on_device
 from loader.pack_loader import PackLoader
 from loader.storage.settings import StorageSettings
 from packing.stored_plan import AnyPlan
-from training.attention.varlen import attention_backend
+from training.attention.calls import AttentionCall, calls_of
+from training.attention.choose import Choice, choose_backend
+from training.attention.varlen import use_backend
 from training.checkpoints.folder import Progress, latest_checkpoint, read_progress
 from training.checkpoints.load import load_checkpoint
 from training.checkpoints.writer import CheckpointWriter
 from training.config import TrainConfig
-from training.distributed import Ranks, process_group
+from training.distributed import Ranks, process_group, said_by_first
 from training.errors import ConfigError, NonFiniteLossError
 from training.logs.lineage import enter_run
 from training.logs.metrics import StepMetrics
@@ -42,6 +46,8 @@ from training.loss import (
 from training.models.kinds import ModelConfig, build_model
 from training.parallel import Shared, share
 from training.policy_spec import PolicySpec
+from training.precision.choose import Fp8Choice, choose_fp8, require_aligned, token_multiple
+from training.precision.convert import convert_linears
 from training.run_folder import run_folder
 from training.schedule import learning_rate
 from training.sigterm import sigterm_flag
@@ -103,7 +109,7 @@ def train(
         on_step: called on the first rank with each step's metrics and the number of all steps.
 
     Raises:
-        ConfigError: configuration and plan, or checkpoint, do not fit.
+        ConfigError: configuration and plan, checkpoint or device do not fit.
         CheckpointError: a checkpoint cannot be read or written.
         NonFiniteLossError: loss or gradients are NaN or infinite.
         LoaderError: data cannot be read.
@@ -117,7 +123,9 @@ def train(
         torch.manual_seed(config.seed)
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
         dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
+        fp8 = choose_fp8(config.precision, ranks.device)
         model = make_model(config.model, spec).to(ranks.device)
+        converted = convert_linears(model, fp8)
         with _open_loader(lake, plan, config, ranks) as loader:
             shared = share(model, config.distributed, ranks, dtype)
             trained = Trained.start(model, spec, config)
@@ -126,13 +134,18 @@ def train(
             checkpoint = latest_checkpoint(out / "checkpoints")
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
+            choice, steps = _choose_attention(
+                config, shared, _steps(loader, ranks.device, fp8), ranks
+            )
             facts = {
                 "run_id": run.run_id,
                 "world_size": ranks.world_size,
-                "attention": attention_backend(ranks.device, dtype),
+                "attention": choice.to_dict(),
+                "fp8": asdict(converted),
                 "config": config.to_dict(),
             }
             with (
+                use_backend(choice.name),
                 Records(
                     out,
                     ranks,
@@ -148,7 +161,6 @@ def train(
                     asynchronous=config.checkpoint.asynchronous,
                 ) as writer,
             ):
-                steps = _steps(loader, ranks.device)
                 while step < total_steps and not stop:
                     begin = time.perf_counter()
                     packs = next(steps)
@@ -252,7 +264,7 @@ def _resume(
     return progress.step
 
 
-def _steps(loader: PackLoader, device: torch.device) -> Iterator[list[Batch]]:
+def _steps(loader: PackLoader, device: torch.device, fp8: Fp8Choice) -> Iterator[list[Batch]]:
     """This rank's packs on its device, step by step.
 
     On a CPU pad tokens stay behind, since each costs time. A GPU gets all packs of one size: to
@@ -260,10 +272,27 @@ def _steps(loader: PackLoader, device: torch.device) -> Iterator[list[Batch]]:
     """
     packs: list[Batch] = []
     for batch in on_device(loader, device):
-        packs.append(batch.trimmed() if device.type == "cpu" else batch)
+        packs.append(batch.trimmed(token_multiple(fp8)) if device.type == "cpu" else batch)
+        require_aligned(packs[-1], fp8)
         if len(packs) == loader.packs_per_step:
             yield packs
             packs = []
+
+
+def _choose_attention(
+    config: TrainConfig, shared: Shared, steps: Iterator[list[Batch]], ranks: Ranks
+) -> tuple[Choice, Iterator[list[Batch]]]:
+    """The backend that all ranks use, and the steps again: measuring it looks at the first one."""
+    seen: list[list[Batch]] = []
+    dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
+
+    def calls() -> list[AttentionCall]:
+        seen.extend(islice(steps, 1))
+        with torch.autocast(ranks.device.type, dtype, enabled=dtype == torch.bfloat16):
+            return [call for packs in seen for call in calls_of(partial(shared.call, packs[0]))]
+
+    choice = choose_backend(config.attention, ranks.device, dtype, calls)
+    return said_by_first(choice, ranks), chain(seen, steps)
 
 
 def _backward(
