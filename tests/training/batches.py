@@ -84,9 +84,18 @@ def make_spans(count: int, *, seed: int = 0, size: int = 16) -> list[Span]:
 
 
 def pack(
-    spans: Sequence[Span], *, pad: int = 0, segments: int = 40, epoch: int = 0, step: int = 0
+    spans: Sequence[Span],
+    *,
+    pad: int = 0,
+    segments: int = 40,
+    epoch: int = 0,
+    step: int = 0,
+    extra: int = 0,
 ) -> PackedBatch[Tensor]:
-    """Lay spans end to end, then `pad` pad tokens in segments of at most the longest span."""
+    """Lay spans end to end, then `pad` pad tokens in segments of at most the longest span.
+
+    A span's prefix ends with `extra` tokens of the layout's own.
+    """
     ids: list[int] = []
     modality: list[int] = []
     segment: list[int] = []
@@ -111,6 +120,8 @@ def pack(
         state_index.append(len(ids))
         ids.append(4)
         modality.append(Modality.STATE)
+        ids += [0] * extra
+        modality += [Modality.EXTRA] * extra
         length = len(ids) - first
         lengths.append(length)
         segment += [row] * length

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, assert_never
 from pydantic import Field
 
 from training.models.film.config import FilmConfig
+from training.models.gr00t.config import GrootConfig
 from training.models.pi05.config import Pi05Config
 
 if TYPE_CHECKING:
     from training.models.policy_model import PolicyModel
     from training.policy_spec import PolicySpec
 
-ModelConfig: TypeAlias = Annotated[FilmConfig | Pi05Config, Field(discriminator="kind")]
+ModelConfig: TypeAlias = Annotated[FilmConfig | Pi05Config | GrootConfig, Field(discriminator="kind")]
 """Sizes of any kind; `kind` tells which."""
 
 PRESETS: Final[Mapping[str, ModelConfig]] = {
@@ -42,9 +43,32 @@ PRESETS: Final[Mapping[str, ModelConfig]] = {
         flow_steps=5,
     ),
     "pi05": Pi05Config(),
+    "gr00t-tiny": GrootConfig(
+        width=128,
+        mlp_width=384,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        head_dim=32,
+        image_size=64,
+        vision_width=96,
+        vision_depth=2,
+        vision_heads=3,
+        vision_mlp_width=288,
+        adapter_layers=1,
+        adapter_heads=4,
+        dit_layers=4,
+        dit_heads=4,
+        dit_head_dim=32,
+        hidden=128,
+        max_positions=256,
+        time_sampling="uniform",
+        flow_steps=5,
+    ),
+    "gr00t-n1.5": GrootConfig(),
 }
 """Named sizes: `tiny` learns a demo on two CPU cores in minutes, `small` wants more patience;
-`pi05-tiny` runs there too; `pi05` has the published sizes."""
+`pi05-tiny` and `gr00t-tiny` run there too; `pi05` and `gr00t-n1.5` have the published sizes."""
 
 
 def build_model(config: ModelConfig, spec: "PolicySpec") -> "PolicyModel":
@@ -59,5 +83,9 @@ def build_model(config: ModelConfig, spec: "PolicySpec") -> "PolicyModel":
             from training.models.pi05.model import Pi05Policy  # noqa: PLC0415
 
             return Pi05Policy(config, spec)
+        case "gr00t_n15":
+            from training.models.gr00t.model import GrootPolicy  # noqa: PLC0415
+
+            return GrootPolicy(config, spec)
         case unknown:
             assert_never(unknown)

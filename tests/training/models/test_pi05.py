@@ -1,41 +1,23 @@
 """pi0.5 on packed batches: nothing of packing, padding or absence is to be seen in its results."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from loader.batch import PackedBatch
 from packing.layout import TokenLayout
-from tests.training.batches import Span, make_spans, pack, policy_spec
+from tests.training.batches import make_spans, pack, policy_spec
+from tests.training.models.equality import (
+    assert_same,
+    hide,
+    loss_and_gradients,
+    missing,
+    with_all_cameras,
+)
 from tests.training.models.pi05_model import small_policy
 from training.errors import ConfigError
-from training.loss import flow_matching_loss
-from training.models.pi05.model import Pi05Policy
 from training.padded import padded_batches
 from training.policy_spec import Moments
-
-Results = tuple[float, dict[str, Tensor]]
-
-
-def loss_and_gradients(model: Pi05Policy, batches: Sequence[PackedBatch[Tensor]]) -> Results:
-    model.zero_grad()
-    loss = 0.0
-    for batch in batches:
-        part = flow_matching_loss(model(batch), batch)
-        torch.autograd.backward(part)
-        loss += float(part.detach())
-    return loss, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
-def assert_same(one: Results, other: Results) -> None:
-    assert one[0] == pytest.approx(other[0], rel=1e-5)
-    assert one[1].keys() == other[1].keys()
-    for name, gradient in one[1].items():
-        largest = float(gradient.abs().max())
-        assert float((gradient - other[1][name]).abs().max()) <= 1e-5 * max(largest, 1e-2), name
 
 
 @pytest.mark.parametrize("action_mask", ["causal", "full"])
@@ -82,9 +64,9 @@ def test_a_camera_that_is_not_there_equals_one_that_a_mask_hides() -> None:
     """The published way: every camera slot is computed, and a mask hides what is not there."""
     model = small_policy()
     spans = [span for span in make_spans(20, seed=3) if len(span.images) == 1][:5]
-    hidden = [_with_all_cameras(span) for span in spans]
+    hidden = [with_all_cameras(span) for span in spans]
     (full,) = padded_batches(pack(hidden), len(hidden))
-    masked = _hide(full, {row: _missing(span) for row, span in enumerate(spans)})
+    masked = hide(full, {row: missing(span) for row, span in enumerate(spans)})
     assert_same(loss_and_gradients(model, [pack(spans)]), loss_and_gradients(model, [masked]))
 
 
@@ -199,28 +181,3 @@ def test_what_does_not_go_together_is_refused() -> None:
     batch = replace(pack([]), images=(), image_format="yuv")
     with pytest.raises(ConfigError, match="image_format='rgb'"):
         small_policy()(batch)
-
-
-def _missing(span: Span) -> int:
-    ((camera, _),) = span.images
-    return 1 - camera
-
-
-def _with_all_cameras(span: Span) -> Span:
-    ((camera, pixels),) = span.images
-    both = sorted(((camera, pixels), (1 - camera, 255 - pixels)), key=lambda image: image[0])
-    return replace(span, images=tuple(both))
-
-
-def _hide(full: PackedBatch[Tensor], missing: dict[int, int]) -> PackedBatch[Tensor]:
-    """Pad tokens for a camera of each span; those after it have the positions of a shorter one."""
-    modality, position = full.token_modality.clone(), full.position_ids.clone()
-    pairs = zip(full.image_span_ids.tolist(), full.image_camera_ids.tolist(), strict=True)
-    for image, (row, camera) in enumerate(pairs):
-        if missing[row] == camera:
-            first, stop = full.cu_image_tokens[image : image + 2].tolist()
-            tokens = full.image_token_index[first:stop]
-            modality[tokens] = 0
-            end = int(full.cu_seqlens[row + 1])
-            position[int(tokens[-1]) + 1 : end] -= len(tokens)
-    return replace(full, token_modality=modality, position_ids=position)

@@ -7,7 +7,9 @@ import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
 from torch import Tensor
 
 
-def fit_pictures(images: Sequence[Tensor], size: int, *, like: Tensor) -> Tensor:
+def fit_pictures(
+    images: Sequence[Tensor], size: int, *, like: Tensor, stretch: bool = False
+) -> Tensor:
     """Buckets of pictures, each of its own size, to one batch of squares.
 
     A picture keeps its shape: it is scaled to fit (bilinear, antialiased) and stands amid black, as
@@ -18,19 +20,25 @@ def fit_pictures(images: Sequence[Tensor], size: int, *, like: Tensor) -> Tensor
         images: buckets [I_b, 3, h, w] uint8 RGB.
         size: height and width in pixels.
         like: decides device and dtype where there is no bucket.
+        stretch: fill the square instead, whatever the shape, as GR00T N1.5 does.
 
     Returns:
         [I, 3, size, size] float from -1 to 1, of `like`'s dtype.
     """
-    squares = [_fit(bucket, size).to(like.dtype) for bucket in images if len(bucket)]
+    squares = [
+        _fit(bucket, size, stretch=stretch).to(like.dtype) for bucket in images if len(bucket)
+    ]
     return torch.cat(squares) if squares else like.new_zeros(0, 3, size, size)
 
 
-def _fit(images: Tensor, size: int) -> Tensor:
+def _fit(images: Tensor, size: int, *, stretch: bool) -> Tensor:
     height, width = images.shape[2:]
     x = images.to(torch.float32)
     if (height, width) != (size, size):
-        high, wide = (max(1, side * size // max(height, width)) for side in (height, width))
+        high, wide = (
+            size if stretch else max(1, side * size // max(height, width))
+            for side in (height, width)
+        )
         x = F.interpolate(x, (high, wide), mode="bilinear", antialias=True)
         top, left = (size - high) // 2, (size - wide) // 2
         x = F.pad(x, (left, size - wide - left, top, size - high - top))

@@ -6,11 +6,16 @@ arXiv:2303.15343; sizes and layers of So400m/14 as in big_vision, from which ope
 Letters: I pictures, P patches of a picture, V width.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
 from torch import Tensor, nn
+
+from packing.layout import TokenLayout
+from training.errors import ConfigError
 
 _EPS = 1e-6
 
@@ -39,6 +44,53 @@ class VisionSizes:
     def patches(self) -> int:
         """P."""
         return (self.image_size // self.patch) ** 2
+
+
+class VisionConfig(Protocol):
+    """What the configuration of a policy says of its vision tower."""
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of the pictures, in pixels."""
+
+    @property
+    def vision_width(self) -> int:
+        """V."""
+
+    @property
+    def vision_depth(self) -> int:
+        """Layers."""
+
+    @property
+    def vision_heads(self) -> int:
+        """Attention heads."""
+
+    @property
+    def vision_mlp_width(self) -> int:
+        """Hidden features of a layer's MLP."""
+
+
+def vision_sizes(config: VisionConfig, layout: TokenLayout) -> VisionSizes:
+    """Sizes of a tower that gives as many tokens as a layout counts for a picture.
+
+    Raises:
+        ConfigError: they are no square grid of patches.
+    """
+    tokens = layout.image_tokens
+    side = math.isqrt(tokens)
+    if side * side != tokens or config.image_size % side:
+        raise ConfigError(
+            f"the plan's layout {layout.name} has {tokens} tokens for a picture; they must be a"
+            f" square grid of patches that divides model.image_size={config.image_size}"
+        )
+    return VisionSizes(
+        image_size=config.image_size,
+        patch=config.image_size // side,
+        width=config.vision_width,
+        depth=config.vision_depth,
+        heads=config.vision_heads,
+        mlp_width=config.vision_mlp_width,
+    )
 
 
 class VisionLayer(nn.Module):

@@ -28,7 +28,7 @@ from training.models.parts.decoder import Context, DecoderLayer, DecoderSizes
 from training.models.parts.norms import AdaptiveRmsNorm, Condition
 from training.models.parts.pictures import fit_pictures
 from training.models.parts.rotary import Rotary
-from training.models.parts.siglip import VisionSizes, VisionTower
+from training.models.parts.siglip import VisionTower, vision_sizes
 from training.models.parts.sinusoids import sinusoids
 from training.models.pi05.config import Pi05Config
 from training.models.pi05.flops import forward_flops
@@ -87,7 +87,7 @@ class Pi05Policy(FlowPolicy[Prefix]):
         )
         self.embed = nn.Embedding(spec.vocab_size, width)
         sees = spec.layout.image_tokens > 0 and len(spec.cameras) > 0
-        self.vision = VisionTower(_vision_sizes(config, spec)) if sees else None
+        self.vision = VisionTower(vision_sizes(config, spec.layout)) if sees else None
         self.vision_out = nn.Linear(config.vision_width, width) if sees else None
         self.state_in = (
             nn.Linear(spec.state_dim, spec.layout.state_tokens * width)
@@ -195,21 +195,3 @@ def _check(config: Pi05Config, spec: PolicySpec) -> None:
             "model.normalise=quantiles needs the quantiles of states and actions, which these"
             " statistics lack: use moments"
         )
-
-
-def _vision_sizes(config: Pi05Config, spec: PolicySpec) -> VisionSizes:
-    tokens = spec.layout.image_tokens
-    side = math.isqrt(tokens)
-    if side * side != tokens or config.image_size % side:
-        raise ConfigError(
-            f"the plan's layout {spec.layout.name} has {tokens} tokens for a picture; they must be"
-            f" a square grid of patches that divides model.image_size={config.image_size}"
-        )
-    return VisionSizes(
-        image_size=config.image_size,
-        patch=config.image_size // side,
-        width=config.vision_width,
-        depth=config.vision_depth,
-        heads=config.vision_heads,
-        mlp_width=config.vision_mlp_width,
-    )

@@ -1,0 +1,1 @@
+"""GR00T N1.5 on packed batches."""
