@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from training.models.policy_model import PolicyModel
     from training.policy_spec import PolicySpec
 
-ModelConfig: TypeAlias = Annotated[FilmConfig | Pi05Config | GrootConfig, Field(discriminator="kind")]
+ModelConfig: TypeAlias = Annotated[
+    FilmConfig | Pi05Config | GrootConfig, Field(discriminator="kind")
+]
 """Sizes of any kind; `kind` tells which."""
 
 PRESETS: Final[Mapping[str, ModelConfig]] = {
