@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader.batch import Modality, PackedBatch
 from tests.training.batches import IMAGE_TOKENS, TINY, make_spans, pack, policy_spec
+from tests.training.models import gr00t_model
 from tests.training.models.pi05_model import small_policy
 from training.errors import ConfigError
 from training.loss import flow_matching_loss
@@ -16,7 +17,7 @@ from training.models.film.model import FilmPolicy
 from training.models.policy_model import PolicyModel
 from training.padded import PadTo, padded_batches, padded_tokens
 
-FULL = PadTo(prefix_tokens=40, action_steps=9, text_tokens=12, pictures=3)
+FULL = PadTo(prefix_tokens=40, action_steps=8, text_tokens=12, pictures=3)
 
 
 def film() -> PolicyModel:
@@ -28,7 +29,11 @@ def pi05() -> PolicyModel:
     return small_policy(action_mask="full")
 
 
-MODELS = pytest.mark.parametrize("make", [film, pi05])
+def groot() -> PolicyModel:
+    return gr00t_model.small_policy(gr00t_model.groot_spec(future=0))
+
+
+MODELS = pytest.mark.parametrize("make", [film, pi05, groot])
 
 
 def loss_and_gradients(
@@ -133,7 +138,7 @@ def test_sizes_are_those_asked_for_and_rows_are_taken_in_their_order() -> None:
     first, second = padded_batches(batch, 3, FULL, rows=[8, 0, 3, 5])
     ids = batch.span_ids[[8, 0, 3, 5]].tolist()
     assert [first.span_ids.tolist(), second.span_ids.tolist()] == [ids[:3], ids[3:]]
-    assert padded_tokens(first) == 3 * (40 + 9)
+    assert padded_tokens(first) == 3 * (40 + 8)
     assert len(first.images[0]) == 9
     assert torch.equal(first.state[1], batch.state[0])
     (texts,) = padded_batches(batch, 9, PadTo(text_tokens=12, pictures=3))
