@@ -21,6 +21,7 @@ from loader.cursor import Cursor
 from loader.fetch.episode_cache import EpisodeCache
 from loader.fetch.episodes import CameraStream, EpisodeData
 from loader.fetch.fetched import FetchedPack
+from loader.fetch.held_packets import HeldPackets, PacketRead
 from loader.fetch.images import ImageTable, image_table
 from loader.fetch.needed_bytes import NeededBytes
 from loader.fetch.plan_rows import PackRow, PlanRows
@@ -37,6 +38,7 @@ _MOST_LOOK_AHEAD_IMAGES: Final = 1 << 14
 # that several are.
 _MOST_BLOCKS: Final = 8
 _WINDOW_SHARE: Final = 4
+_HELD_SHARE: Final = 4  # of the packets' bytes, what may be those of coming packs
 _MOST_WINDOWS: Final = 4
 _THREADS: Final = 4
 
@@ -63,7 +65,7 @@ class FetchLimits:
 
     Attributes:
         packet_bytes: packets from the start of their read until they are decoded, with the signals
-            of their packs; a single pack may exceed it.
+            of their packs; a single pack may exceed it. A quarter of it is for packets read early.
         kept_frame_bytes: decoded frames kept for coming packs.
         episode_bytes: signals and indexes of the episodes of coming packs and of earlier ones.
     """
@@ -97,16 +99,18 @@ class Fetcher:
         self._tiers = tiers
         self._rows = rows
         self._cursor = cursor
-        self._limits = limits
         self._metrics = metrics
         self._inspect = inspect
         self._cache = EpisodeCache(tiers, rows, limit_bytes=limits.episode_bytes, metrics=metrics)
         self._reuse = Reuse(limits.kept_frame_bytes)
+        held_bytes = limits.packet_bytes // _HELD_SHARE
+        self._window_bytes = limits.packet_bytes - held_bytes
+        self._held = HeldPackets(held_bytes)
         self._needed = NeededBytes()
         self._blocks = ReadAhead[list[PackRow]]("plan", 1)
         self._loads = ReadAhead[_Block]("rows", _THREADS)
         self._windows = ReadAhead[deque[FetchedPack]](
-            "video", _THREADS, limit_bytes=limits.packet_bytes
+            "video", _THREADS, limit_bytes=self._window_bytes
         )
         self._loaded = 0  # blocks
         self._coming: deque[ComingPack] = deque()
@@ -127,7 +131,12 @@ class Fetcher:
             LakeError, LoaderError: see `EpisodeCache.read`, `image_table`, `Tiers.ranges`.
         """
         upcoming = iter(blocks)
-        with closing(self._blocks), closing(self._loads), closing(self._windows):
+        with (
+            closing(self._blocks),
+            closing(self._loads),
+            closing(self._windows),
+            closing(self._held),
+        ):
             while True:
                 self._read_ahead(upcoming)
                 if not self._open and not self._next_window():
@@ -233,33 +242,50 @@ class Fetcher:
         first = self._look_ahead == 0
         self._look_ahead = min(max(2 * self._look_ahead, WINDOW_PACKS), self._most_look_ahead)
         held = 0
+        # The first pack waits for its own packets alone.
+        beside = self._nothing if first else self._coming_runs
         for number in range(min(WINDOW_PACKS, len(self._coming))):
             coming = self._coming.popleft()
             self._cache.let_go(coming.row)
             self._coming_images -= len(coming.images)
             pictures = self._reuse.plan(coming.images)
-            runs: list[tuple[CameraStream, DecodeRun]] = []
+            runs: list[tuple[DecodeRun, PacketRead]] = []
+            reads: list[PacketRead] = []
             needed = 0
             for stream, frames in pictures.decode.items():
                 ours = stream.runs.runs(frames)
-                runs += [(stream, run) for run in ours]
+                found = self._held.plan(stream, ours, partial(beside, stream))
+                for run, (read, is_new) in zip(ours, found, strict=True):
+                    runs.append((run, read))
+                    if is_new:
+                        reads.append(read)
                 needed += self._needed.add(stream, ours, coming.row.epoch)
+            for stream in coming.images.streams:
+                if not self._reuse.expects(stream):
+                    self._held.forget(stream)
             pack = PlannedPack(
                 row=coming.row,
                 images=coming.images,
                 signals=self._cache.signals(coming.row, coming.episodes),
                 pictures=pictures,
                 runs=runs,
+                reads=reads,
                 needed_bytes=needed,
                 bad=coming.bad,
             )
             held += pack.nbytes
             # The first batch waits for the packets of its own pack alone.
             alone = number <= 1 if first else number == 0
-            if alone or held > self._limits.packet_bytes // _WINDOW_SHARE:
+            if alone or held > self._window_bytes // _WINDOW_SHARE:
                 self._planned.append([])
                 held = pack.nbytes
             self._planned[-1].append(pack)
+
+    def _nothing(self, _stream: CameraStream) -> Sequence[DecodeRun]:
+        return ()
+
+    def _coming_runs(self, stream: CameraStream) -> Sequence[DecodeRun]:
+        return stream.runs.runs(self._reuse.coming(stream))
 
     def _start_windows(self) -> None:
         while self._planned:
@@ -270,8 +296,8 @@ class Fetcher:
             self._windows.start(partial(read_window, self._tiers, self._inspect, window), nbytes)
             self._planned.popleft()
             self._metrics.add(
-                requests=any(pack.runs for pack in window),
-                bytes_read=sum(pack.packet_bytes for pack in window),
+                requests=any(pack.reads for pack in window),
+                bytes_read=sum(pack.read_bytes for pack in window),
                 needed_bytes=sum(pack.needed_bytes for pack in window),
             )
 

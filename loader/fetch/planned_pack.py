@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lake.read_video import ByteRange
 from lake.video_runs import DecodeRun
 from loader.assembly.signals import PackSignals
 from loader.bad_spans import Damage
-from loader.fetch.episodes import CameraStream
 from loader.fetch.fetched import FetchedPack, FetchedRun
+from loader.fetch.held_packets import PacketRead
 from loader.fetch.images import ImageTable
 from loader.fetch.plan_rows import PackRow
 from loader.fetch.reuse import PackPictures
@@ -26,7 +25,8 @@ class PlannedPack:
 
     Attributes:
         row, images, signals, pictures, bad: as in `FetchedPack`.
-        runs: of packets, to be read and decoded.
+        runs: of packets, to be decoded, each with the read that brings it.
+        reads: those of the reads that are this pack's to begin.
         needed_bytes: see `NeededBytes`.
     """
 
@@ -34,35 +34,40 @@ class PlannedPack:
     images: ImageTable
     signals: PackSignals
     pictures: PackPictures
-    runs: Sequence[tuple[CameraStream, DecodeRun]]
+    runs: Sequence[tuple[DecodeRun, PacketRead]]
+    reads: Sequence[PacketRead]
     needed_bytes: int
     bad: Mapping[int, Damage]
 
-    @cached_property
-    def ranges(self) -> list[ByteRange]:
-        """Where the packets of each run lie."""
-        return [_byte_range(stream, run) for stream, run in self.runs]
-
-    @cached_property
-    def packet_bytes(self) -> int:
-        """Bytes to read."""
-        return sum(part.length for part in self.ranges)
+    @property
+    def read_bytes(self) -> int:
+        """Bytes to read, those that coming packs will decode among them."""
+        return sum(read.range.length for read in self.reads)
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes that it takes when it is read."""
-        return self.packet_bytes + self.signals.state.nbytes + self.signals.action.nbytes
+        """Bytes that it takes when it is read; what is held for coming packs counts there."""
+        packets = sum(read.part_bytes(run) for run, read in self.runs)
+        return packets + self.signals.state.nbytes + self.signals.action.nbytes
 
 
 def read_window(
     tiers: Tiers, inspect: Inspect, window: Sequence[PlannedPack]
 ) -> deque[FetchedPack]:
-    """Read the packets of some packs in one call.
+    """Read the packets of some packs in one call; wait for those that an earlier window reads.
 
     Raises:
         LakeError: see `Tiers.ranges`; or what `inspect` raises.
     """
-    parts = iter(tiers.ranges([part for pack in window for part in pack.ranges]))
+    reads = [read for pack in window for read in pack.reads]
+    try:
+        parts = tiers.ranges([read.range for read in reads])
+    except BaseException as error:
+        for read in reads:
+            read.failed(error)
+        raise
+    for read, data in zip(reads, parts, strict=True):
+        read.arrived(data)
     packs: deque[FetchedPack] = deque()
     for pack in window:
         fetched = FetchedPack(
@@ -71,16 +76,12 @@ def read_window(
             signals=pack.signals,
             pictures=pack.pictures,
             runs=tuple(
-                FetchedRun(stream=stream, index=stream.index, run=run, data=next(parts))
-                for stream, run in pack.runs
+                FetchedRun(
+                    stream=read.stream, index=read.stream.index, run=run, data=read.part(run)
+                )
+                for run, read in pack.runs
             ),
             bad=pack.bad,
         )
         packs.append(inspect(fetched))
     return packs
-
-
-def _byte_range(stream: CameraStream, run: DecodeRun) -> ByteRange:
-    offsets = stream.packet_offsets
-    first, stop = int(offsets[run.first_packet]), int(offsets[run.stop_packet])
-    return ByteRange(stream.address, stream.base_offset + first, stop - first)

@@ -73,6 +73,16 @@ class Reuse:
                 del self._kept[stream]
         return PackPictures(decode=decode, keep=keep, drop=drop, reused=reused)
 
+    def expects(self, stream: CameraStream) -> bool:
+        """Whether a known coming pack shows anything of a camera."""
+        return stream in self._uses
+
+    def coming(self, stream: CameraStream) -> list[int]:
+        """Frames that coming packs will decode as far as is known: shown there, and not kept."""
+        kept = self._kept.get(stream, set())
+        groups = self._uses.get(stream, {}).values()
+        return [frame for group in groups for frame in group if frame not in kept]
+
     def _leave(self, stream: CameraStream, frames: dict[int, list[int]]) -> list[int]:
         """Strike out this pack's uses; returns the frames that no coming pack shows."""
         groups = self._uses[stream]

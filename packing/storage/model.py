@@ -2,14 +2,16 @@
 
 The loader (`loader.fetch.fetcher`, `loader.fetch.reuse`) takes packs in windows of 8. It knows the
 packs of the look-ahead, reads signals and packet indexes of episodes it does not hold, a block of 8
-packs at a time, and the packets of a window in one call, or in several where they are large. A
-group of pictures is decoded from its key frame up to the last frame that any known pack shows;
-frames that coming packs show are kept. All of that follows from the plan, so it is replayed here in
-arrays, over every step or a seeded sample of them.
+packs at a time, and the packets of a window in one call, or in several where they are large; with
+them come packets that lie back to back with them and that known coming packs need
+(`loader.fetch.held_packets`). A group of pictures is decoded from its key frame up to the last
+frame that any known pack shows; frames that coming packs show are kept. All of that follows from
+the plan, so it is replayed here in arrays, over every step or a seeded sample of them.
 
 Approximated are: the bytes of a frame inside its group (by a sample, see `packing.storage.facts`),
-the phase of groups in episodes cut from longer videos, steps without a frame (taken as shown), and
-the least-recently-used cache of episodes (by its mean footprint: Xiang et al., HOTL, ASPLOS 2013).
+the phase of groups in episodes cut from longer videos, that packets held for coming packs always
+have room, steps without a frame (taken as shown), and the least-recently-used cache of episodes (by
+its mean footprint: Xiang et al., HOTL, ASPLOS 2013).
 """
 
 from collections.abc import Iterable

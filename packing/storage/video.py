@@ -41,6 +41,8 @@ class Decoding:
 
     Attributes:
         pack: int64 [n], the pack that needs it.
+        read_pack: int64 [n], the pack that reads it: packets that lie back to back are read by the
+            first pack that needs some of them, for all packs that it knows to come.
         stream: int64 [n], episode * C + camera.
         begin: float64 [n], first byte among the packets of the episode.
         size: float64 [n], bytes read.
@@ -50,6 +52,7 @@ class Decoding:
     """
 
     pack: Int64s
+    read_pack: Int64s
     stream: Int64s
     begin: NDArray[np.float64]
     size: NDArray[np.float64]
@@ -113,9 +116,14 @@ def decode_groups(
     stream, pack = shown.stream[at], shown.pack[at]
     mean = facts.video_bytes.ravel()[stream] / np.maximum(facts.frames.ravel()[stream], 1)
     wanted = np.diff(np.append(at, len(key)))
+    ends = np.flatnonzero(nth + 1 >= facts.gop_frames.ravel()[shown.stream])
+    complete = np.full(len(at), np.iinfo(np.int64).max)
+    complete[np.searchsorted(at, ends, side="right") - 1] = packs.position[shown.pack[ends]]
+    read_pack = _read_together(packs, pack, stream, group[at], complete, ahead=ahead)
     begin, size = np.repeat(pack, wanted), facts.frame_bytes.ravel()[shown.stream]
     return Decoding(
         pack=pack,
+        read_pack=read_pack,
         stream=stream,
         begin=facts.video_offset.ravel()[stream]
         + mean * group[at] * facts.gop_frames.ravel()[stream],
@@ -133,10 +141,10 @@ def read_packets(
     """Reads of each pack: ranges of a window in one call, and the descriptors of their blobs."""
     count, (episodes, cameras) = len(packs.row), facts.frames.shape
     window, first = packs.windows(window_packs, first_alone=True)
-    key = window[decoding.pack] * episodes + decoding.stream // max(cameras, 1)
+    key = window[decoding.read_pack] * episodes + decoding.stream // max(cameras, 1)
     order = np.lexsort((decoding.begin, key))
     begin, size, key = decoding.begin[order], decoding.size[order], key[order]
-    pack = decoding.pack[order]
+    pack = decoding.read_pack[order]
     gap = begin - np.concatenate([[0.0], (begin + size)[:-1]])
     apart = (np.diff(key, prepend=-1) != 0) | (gap > facts.fetch_block_bytes)
     pairs = np.unique(key)
@@ -236,6 +244,59 @@ def _decode_begins(key: Int64s, position: Int64s, known: Int64s) -> NDArray[np.b
         front, following = front[inside], following[inside]
         front = following[dense[following] == dense[front]]
     return begins
+
+
+def _read_together(
+    packs: ReadPacks,
+    pack: Int64s,
+    stream: Int64s,
+    group: Int64s,
+    complete: Int64s,
+    *,
+    ahead: int,
+) -> Int64s:
+    """Which pack reads each decoding (see `Decoding.read_pack`).
+
+    Args:
+        packs: that are replayed.
+        pack: int64 [n], that needs each decoding; decodings ascend by reader, stream, group, pack.
+        stream: int64 [n], of each.
+        group: int64 [n], likewise.
+        complete: int64 [n], position of the pack that shows the last frame of its group, behind
+            which the next group lies; beyond all positions where none does.
+        ahead: packs that are known beyond those of the window.
+    """
+    if not len(pack):
+        return pack
+    position = packs.position[pack]
+    known = _known(packs, ahead)[pack]
+    if packs.cold:
+        known[position < WINDOW_PACKS] = 0  # the first window reads what it needs itself
+    row = _keys(packs.reader[pack], stream, int(stream.max()) + 1)
+    read_pack = pack.copy()
+    left = np.arange(len(pack))
+    while len(left):
+        # The first decoding that is left of each camera reads those that lie back to back with it.
+        begins = np.flatnonzero(np.diff(row[left], prepend=-1))
+        counts = np.diff(np.append(begins, len(left)))
+        here, of = position[left], np.repeat(np.arange(len(begins)), counts)
+        earliest = np.minimum.reduceat(here, begins)[of] == here
+        heads = np.flatnonzero(earliest)[np.unique(of[earliest], return_index=True)[1]]
+        until = np.maximum(known[left[heads]], here[heads] + 1)[of]
+        mine = here < until
+        # A group that is decoded again is read again.
+        mine[1:] &= (np.diff(group[left]) != 0) | (np.diff(of) != 0)
+        mine[heads] = True
+        taken = np.flatnonzero(mine)
+        joined = complete[left[taken]] < until[taken]
+        apart = (np.diff(of[taken]) != 0) | (np.diff(group[left[taken]]) > joined[:-1])
+        part = np.concatenate([[0], np.cumsum(apart)])
+        part_of = np.full(len(left), -1)
+        part_of[taken] = part
+        read = part_of == part_of[heads][of]
+        read_pack[left[read]] = pack[left[heads]][of[read]]
+        left = left[~read]
+    return read_pack
 
 
 def _frames_to(facts: StorageFacts, stream: Int64s, last: Int64s) -> NDArray[np.float64]:
