@@ -4,11 +4,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from training.errors import ConfigError, RankLostError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,15 @@ def process_group() -> Iterator[Ranks]:
         ) from error
     finally:
         dist.destroy_process_group()
+
+
+def said_by_first(value: T, ranks: Ranks) -> T:
+    """What the first rank's value is; every rank calls this."""
+    if ranks.world_size == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
 
 
 def barrier() -> None:

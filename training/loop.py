@@ -288,7 +288,8 @@ def _choose_attention(
 
     def calls() -> list[AttentionCall]:
         seen.extend(islice(steps, 1))
-        with torch.autocast(ranks.device.type, dtype, enabled=dtype == torch.bfloat16):
+        half = torch.autocast(ranks.device.type, dtype, enabled=dtype == torch.bfloat16)
+        with torch.no_grad(), half:
             return [call for packs in seen for call in calls_of(partial(shared.call, packs[0]))]
 
     choice = choose_backend(config.attention, ranks.device, dtype, calls)

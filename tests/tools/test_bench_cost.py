@@ -122,7 +122,7 @@ def test_bench_runs_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum("images" in row["pack"] for row in result.rows) == 2
     assert measured.cost.per_token + measured.cost.per_square > 0
     assert measured.measured["dtype"] == "float32"
-    assert measured.measured["attention"] == "sdpa_per_segment"
+    assert measured.measured["attention"] == "sdpa"
     assert measured.measured["d_model"] == 16
     assert result.ratios["fit_error"] == measured.relative_error
 

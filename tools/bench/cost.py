@@ -27,7 +27,9 @@ from tools.bench.cost_stack import (
     mixed_packs,
 )
 from tools.bench.framework import BenchResult, Timing, interleave, provenance, spread
-from training.attention.varlen import attention_backend
+from training.attention.calls import calls_of
+from training.attention.choose import choose_backend
+from training.attention.varlen import use_backend
 from training.models.film.config import FilmConfig
 
 MAX_ERROR: Final = 0.1
@@ -107,7 +109,10 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
     if setup.image_size:
         fitted |= image_packs(most)
     packs = fitted | mixed_packs(most)
-    seconds = _time(packs, stack, device, setup.repetitions)
+    longest = packs[next(reversed(packs))]
+    choice = choose_backend("auto", device, stack.dtype, lambda: calls_of(stack.step(longest)))
+    with use_backend(choice.name):
+        seconds = _time(packs, stack, device, setup.repetitions)
     samples = {
         name: packs[name].sample(statistics.median(taken)) for name, taken in seconds.items()
     }
@@ -128,7 +133,7 @@ def measure_cost(setup: CostSetup) -> tuple[BenchResult, MeasuredCost]:
         check_error=fit.root_mean_square_error(
             [sample for name, sample in samples.items() if name not in fitted]
         ),
-        measured={**_where(setup, stack, device), "max_tokens": most},
+        measured={**_where(setup, stack, device, choice.name), "max_tokens": most},
     )
     return _result(fit, measured, samples, seconds, fitted), measured
 
@@ -195,14 +200,14 @@ def _time(
 
 
 def _where(
-    setup: CostSetup, stack: TimedStack, device: torch.device
+    setup: CostSetup, stack: TimedStack, device: torch.device, attention: str
 ) -> dict[str, str | int | float]:
     found = provenance()
     gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if gpu else found["machine"]["cpu"],
         "dtype": str(stack.dtype).removeprefix("torch."),
-        "attention": attention_backend(device, stack.dtype),
+        "attention": attention,
         "d_model": setup.d_model,
         "heads": setup.heads,
         "layers": setup.layers,

@@ -6,6 +6,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from training.attention.block_mask import make_block_mask, places
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,6 +26,8 @@ class Segments:
         causal: query i sees keys up to its own position counted from the end of the segment.
         key_mask: [S] bool, False for keys that no query may see; None where a batch holds real
             tokens only, as packed ones do. It is what padding needs.
+        total_q: T, where the maker knows it; else it is read from the device when it is needed.
+        total_k: S, likewise.
     """
 
     cu_seqlens_q: Tensor
@@ -31,6 +36,8 @@ class Segments:
     max_seqlen_k: int
     causal: bool = False
     key_mask: Tensor | None = None
+    total_q: int | None = None
+    total_k: int | None = None
 
     def __post_init__(self) -> None:
         for name, cu_seqlens in (("q", self.cu_seqlens_q), ("k", self.cu_seqlens_k)):
@@ -43,8 +50,40 @@ class Segments:
             raise ValueError("queries and keys must have the same number of segments")
 
     @cached_property
+    def totals(self) -> tuple[int, int]:
+        """(T, S)."""
+        return (
+            int(self.cu_seqlens_q[-1]) if self.total_q is None else self.total_q,
+            int(self.cu_seqlens_k[-1]) if self.total_k is None else self.total_k,
+        )
+
+    @cached_property
+    def sees_keys(self) -> Tensor | None:
+        """[T, 1, 1] bool, False for queries that see none; None where queries are keys too.
+
+        Of `key_mask` it knows nothing.
+        """
+        if self.cu_seqlens_q is self.cu_seqlens_k:
+            return None
+        segment, back = places(self.cu_seqlens_q, self.totals[0])
+        keys = self.cu_seqlens_k.diff()[segment]
+        return (keys >= back if self.causal else keys > 0)[:, None, None]
+
+    @cached_property
+    def block_mask(self) -> BlockMask:
+        """For FlexAttention; T and S must not be 0."""
+        return make_block_mask(
+            self.cu_seqlens_q,
+            self.cu_seqlens_k,
+            total_q=self.totals[0],
+            total_k=self.totals[1],
+            causal=self.causal,
+            key_mask=self.key_mask,
+        )
+
+    @cached_property
     def groups(self) -> "SegmentGroups":
-        """The non-empty segments, grouped by size (read on the host: the CPU backend only)."""
+        """The non-empty segments, grouped by size (read on the host: per-segment SDPA only)."""
         return _group(self.cu_seqlens_q.tolist(), self.cu_seqlens_k.tolist())
 
     @cached_property

@@ -12,17 +12,22 @@ from torch import Tensor
 
 from loader.batch import Modality, PackedBatch
 from training.attention.segments import Segments
+from training.attention.varlen import prepared
 from training.padded import PaddedPack
 
 
 def prefix_segments(batch: PackedBatch[Tensor]) -> Segments:
     """[T] prefix tokens to the prefix tokens of their span, in both directions."""
-    return Segments(
-        cu_seqlens_q=batch.cu_seqlens,
-        cu_seqlens_k=batch.cu_seqlens,
-        max_seqlen_q=batch.max_seqlen,
-        max_seqlen_k=batch.max_seqlen,
-        key_mask=real_tokens(batch),
+    return prepared(
+        Segments(
+            cu_seqlens_q=batch.cu_seqlens,
+            cu_seqlens_k=batch.cu_seqlens,
+            max_seqlen_q=batch.max_seqlen,
+            max_seqlen_k=batch.max_seqlen,
+            key_mask=real_tokens(batch),
+            total_q=len(batch.input_ids),
+            total_k=len(batch.input_ids),
+        )
     )
 
 
@@ -40,24 +45,32 @@ def action_segments(batch: PackedBatch[Tensor], *, causal: bool) -> Segments:
     key_mask = real_tokens(batch)
     if key_mask is not None:
         key_mask = torch.cat((key_mask, batch.action_dim_mask.any(dim=1)))[batch.kv_index]
-    return Segments(
-        cu_seqlens_q=batch.cu_seqlens_action,
-        cu_seqlens_k=batch.cu_seqlens_kv,
-        max_seqlen_q=batch.max_seqlen_action,
-        max_seqlen_k=batch.max_seqlen_kv,
-        causal=causal,
-        key_mask=key_mask,
+    return prepared(
+        Segments(
+            cu_seqlens_q=batch.cu_seqlens_action,
+            cu_seqlens_k=batch.cu_seqlens_kv,
+            max_seqlen_q=batch.max_seqlen_action,
+            max_seqlen_k=batch.max_seqlen_kv,
+            causal=causal,
+            key_mask=key_mask,
+            total_q=len(batch.actions),
+            total_k=len(batch.kv_index),
+        )
     )
 
 
 def cross_segments(batch: PackedBatch[Tensor]) -> Segments:
     """[Q] action queries to the prefix tokens of their span."""
-    return Segments(
-        cu_seqlens_q=batch.cu_seqlens_action,
-        cu_seqlens_k=batch.cu_seqlens,
-        max_seqlen_q=batch.max_seqlen_action,
-        max_seqlen_k=batch.max_seqlen,
-        key_mask=real_tokens(batch),
+    return prepared(
+        Segments(
+            cu_seqlens_q=batch.cu_seqlens_action,
+            cu_seqlens_k=batch.cu_seqlens,
+            max_seqlen_q=batch.max_seqlen_action,
+            max_seqlen_k=batch.max_seqlen,
+            key_mask=real_tokens(batch),
+            total_q=len(batch.actions),
+            total_k=len(batch.input_ids),
+        )
     )
 
 
