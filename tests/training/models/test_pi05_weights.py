@@ -223,6 +223,6 @@ def test_one_public_tensor_is_in_memory_at_a_time(
         def get_slice(self, name: str) -> Slice:
             return Slice(self.inner.get_slice(name))
 
-    monkeypatch.setattr("training.models.pi05.weights.safe_open", File)
+    monkeypatch.setattr("training.models.parts.public_weights.safe_open", File)
     load_public_weights(policy(), path)
     assert len(handed) > 50

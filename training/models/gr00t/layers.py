@@ -95,7 +95,7 @@ class DitLayer(nn.Module):
 
     def __init__(self, width: int, heads: int, *, own: bool) -> None:
         super().__init__()
-        self.heads, self.own = heads, own
+        self.heads, self.head_dim = heads, width // heads
         self.norm_1 = AdaptiveLayerNorm(width)
         self.project = nn.Linear(width, (3 if own else 1) * width)
         self.out = nn.Linear(width, width)
@@ -115,21 +115,17 @@ class DitLayer(nn.Module):
                 the head's own tokens.
         """
         projected = self.project(self.norm_1(x, condition)).unflatten(
-            -1, (-1, self.heads, self._dim)
+            -1, (-1, self.heads, self.head_dim)
         )
         if observed is None:
             q, k, v = projected.unbind(dim=1)
             attended = tokens.attend(q, k, v)
         else:
-            k, v = observed.reshape(len(observed), 2, self.heads, self._dim).unbind(dim=1)
+            k, v = observed.reshape(len(observed), 2, self.heads, self.head_dim).unbind(dim=1)
             attended = varlen_attention(projected[:, 0], k, v, tokens.cross)
         x = x + self.out(attended.flatten(1))
         out: Tensor = x + self.mlp(self.norm_2(x))
         return out
-
-    @property
-    def _dim(self) -> int:
-        return self.out.in_features // self.heads
 
 
 class TimeEmbedding(nn.Module):

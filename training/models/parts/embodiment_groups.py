@@ -117,12 +117,12 @@ class GroupedMlp(nn.Module):
 def _grouped_kernel(weight: Tensor) -> bool:
     """Whether torch's grouped product can run: one kernel, and no question to the device.
 
-    On the host the loop is as good; on the meta device there is no number to ask for.
+    It is made for bfloat16 on GPUs; on the host the loop is as good.
     """
-    if weight.device.type == "cpu" or not hasattr(F, "grouped_mm"):
+    if weight.device.type == "cpu" or _compute_dtype(weight) != torch.bfloat16:
         return False
-    size = _compute_dtype(weight).itemsize
-    return all(width * size % _ALIGNMENT_BYTES == 0 for width in weight.shape[1:])
+    aligned = all(width * 2 % _ALIGNMENT_BYTES == 0 for width in weight.shape[1:])
+    return aligned and hasattr(F, "grouped_mm")
 
 
 def _grouped_mm(x: Tensor, weight: Tensor, groups: EmbodimentGroups) -> Tensor:
