@@ -14,7 +14,7 @@ from tools.bench import training
 from tools.bench.framework import BenchResult
 from tools.bench.training import Setup, measure_training
 from tools.bench.training_case import Case, GradientsDifferError, measure_case
-from tools.bench.training_curves import LossCurves, train_both
+from tools.bench.training_curves import LossCurves, train_alike
 from tools.bench.training_libero import OPENPI, as_openpi, load_libero
 from tools.bench.training_oxe import load_oxe
 from tools.bench.training_packs import (
@@ -29,6 +29,7 @@ from tools.bench.training_packs import (
 from tools.bench.training_sizes import PUBLISHED, REDUCED, without_weights, work_of
 from tools.bench.training_trajectories import load_trajectories
 from tools.cli import build_app
+from training.attention.varlen import BACKENDS
 from training.loss import flow_matching_loss
 from training.models.film.config import FilmConfig
 from training.models.kinds import build_model
@@ -49,7 +50,7 @@ TINY = Setup(
 RATIOS = {
     "packed_over_padded_trajectories", "packed_over_bucketed_trajectories",
     "padding_factor_trajectories", "packed_over_padded_oxe", "padding_factor_oxe",
-    "control_equal_lengths", "pi05_libero_tokens_removed_speedup",
+    "control_equal_lengths", "pi05_libero_tokens_removed_speedup", "fp8_loss_gap",
 }  # fmt: skip
 
 
@@ -171,14 +172,21 @@ def test_packed_and_padded_training_overlay_and_learn(trajectories: Packs) -> No
     model = build_model(SMALLEST, trajectories.spec)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     packs = replace(trajectories, packed=trajectories.packed[:1])
-    curves = train_both(model, packs, steps=16, batch_size=2, device=CPU)
-    assert len(curves.packed) == len(curves.padded) == 16
+    curves = train_alike(model, packs, steps=16, batch_size=2, device=CPU)
+    assert len(curves.packed) == len(curves.padded) == len(curves.fp8) == 16
     assert curves.largest_gap < 1e-4
     last = replace(packs.packed[0], epoch=15)
     untrained = float(flow_matching_loss(model(last), last).detach()) / last.num_action_items
     assert curves.packed[-1] < 0.995 * untrained
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-    assert LossCurves(packed=[1.0, 2.0], padded=[1.1, 2.0]).largest_gap == pytest.approx(0.1)
+    assert 1e-6 < curves.fp8_gap < 0.02
+
+
+def test_gaps_are_relative_to_the_packed_loss() -> None:
+    losses = [4.0, 3.0, 3.0, 3.0, 2.0]
+    curves = LossCurves(packed=losses, padded=[4.4, *losses[1:]], fp8=[9.0, 9.0, 9.0, 3.0, 2.1])
+    assert curves.largest_gap == pytest.approx(0.1)
+    assert curves.fp8_gap == pytest.approx(0.1 / 5)
 
 
 def test_bench_names_its_ratios_and_draws_the_curves(tmp_path: Path) -> None:
@@ -189,7 +197,10 @@ def test_bench_names_its_ratios_and_draws_the_curves(tmp_path: Path) -> None:
     assert factors["equal lengths (control)", LONGEST] == 1.0
     assert factors["LIBERO-like windows", OPENPI] > 1.7
     assert (tmp_path / "curves.png").stat().st_size > 1000
-    assert len(result.tables["loss of packed and padded training"]) == 3
+    assert len(result.tables["loss of the same training"]) == 3
+    backends = result.tables["attention backends, LIBERO-like windows packed"]
+    assert {row["backend"] for row in backends} == set(BACKENDS)
+    assert [row["backend"] for row in backends if not row["refused"]] == ["sdpa"]
 
 
 def test_options_reach_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

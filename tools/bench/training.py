@@ -4,7 +4,7 @@ Three workloads (whole trajectories, windows of many robots, LIBERO-like windows
 control of equal lengths, where padding costs nothing and the ratio should be 1. Every contender
 runs the same model with the same weights and the same attention function on the same spans;
 gradients are compared before anything is timed. Then packed and padded train side by side, and
-their loss curves are laid one over the other.
+packed with FP8 emulated, and their loss curves are laid one over the other.
 """
 
 import tempfile
@@ -15,14 +15,16 @@ from typing import Any, Final
 import torch
 
 from tools.bench.framework import BenchResult
-from tools.bench.training_case import Case, Measured, measure_case, run_mfu
-from tools.bench.training_curves import LossCurves, train_both
+from tools.bench.training_backends import measure_backends, shared_backend
+from tools.bench.training_case import Case, Measured, measure_case
+from tools.bench.training_curves import LossCurves, train_alike
 from tools.bench.training_libero import OPENPI, as_openpi, load_libero
 from tools.bench.training_oxe import CAMERAS, load_oxe
 from tools.bench.training_packs import BUCKETED, LONGEST, PACKED, Packs, padded_ways
 from tools.bench.training_picture import draw_curves
 from tools.bench.training_sizes import PUBLISHED, REDUCED, without_weights, work_of
 from tools.bench.training_trajectories import SIGMA, load_trajectories, lognormal_lengths
+from training.attention.varlen import use_backend
 from training.models.kinds import PRESETS, ModelConfig, build_model
 from training.models.pi05.config import Pi05Config
 from training.models.policy_model import PolicyModel
@@ -123,8 +125,11 @@ def measure_training(setup: Setup, picture: Path | None = None) -> BenchResult:
             {OPENPI: as_openpi(libero, setup.window_batch)},
         ),
     ]
-    measured = [measure_case(case, repetitions=setup.repetitions, device=device) for case in cases]
-    curves = train_both(
+    repetitions = setup.repetitions
+    with use_backend(shared_backend(device)):
+        measured = [measure_case(case, repetitions=repetitions, device=device) for case in cases]
+    backends = measure_backends(cases[3], repetitions=repetitions, device=device)
+    curves = train_alike(
         _model(PRESETS["tiny"], learned),
         learned,
         steps=setup.curve_steps,
@@ -136,10 +141,11 @@ def measure_training(setup: Setup, picture: Path | None = None) -> BenchResult:
     return BenchResult(
         name="training",
         rows=[row for each in measured for row in each.rows],
-        ratios=_ratios(cases, measured, device),
+        ratios=_ratios(cases, measured, curves, backends),
         tables={
+            "attention backends, LIBERO-like windows packed": backends,
             "work of pi0.5, forward": _work_rows(setup, cases[2:], [oxe, libero]),
-            "loss of packed and padded training": _curve_rows(curves),
+            "loss of the same training": _curve_rows(curves),
         },
         notes=_notes(setup, lengths, curves, device),
     )
@@ -159,7 +165,12 @@ def _model(sizes: ModelConfig, packs: Packs) -> PolicyModel:
     return build_model(sizes, packs.spec)
 
 
-def _ratios(cases: list[Case], measured: list[Measured], device: torch.device) -> dict[str, float]:
+def _ratios(
+    cases: list[Case],
+    measured: list[Measured],
+    curves: LossCurves,
+    backends: list[dict[str, Any]],
+) -> dict[str, float]:
     trajectories, control, oxe, libero = measured
     ratios = {
         "packed_over_padded_trajectories": trajectories.packed_over(LONGEST),
@@ -169,9 +180,10 @@ def _ratios(cases: list[Case], measured: list[Measured], device: torch.device) -
         "padding_factor_oxe": cases[2].padding_factor(LONGEST),
         "control_equal_lengths": control.packed_over(LONGEST),
         "pi05_libero_tokens_removed_speedup": libero.packed_over(OPENPI),
+        "fp8_loss_gap": curves.fp8_gap,
     }
-    mfu = run_mfu(cases[3], libero, device)
-    return ratios if mfu is None else {**ratios, "mfu": mfu}
+    mfus = [row["MFU"] for row in backends if row["MFU"] != "-"]
+    return {**ratios, "mfu": max(mfus)} if mfus else ratios
 
 
 def _work_rows(setup: Setup, cases: list[Case], packs: list[Packs]) -> list[dict[str, Any]]:
@@ -201,6 +213,7 @@ def _curve_rows(curves: LossCurves) -> list[dict[str, Any]]:
             "step": step + 1,
             "packed": round(curves.packed[step], 6),
             "padded": round(curves.padded[step], 6),
+            "FP8 emulated": round(curves.fp8[step], 6),
         }
         for step in sorted({0, last // 4, last // 2, 3 * last // 4, last})
     ]
@@ -222,12 +235,17 @@ def _notes(setup: Setup, lengths: list[int], curves: LossCurves, device: torch.d
         "pi0.5 with widths reduced so that attention and vision tower have their published shares"
         " of the work: see the table"
     )
-    gap = f"largest gap {curves.largest_gap:.1e} of the loss"
+    gaps = (
+        f"loss curves: {len(curves.packed)} steps of the preset tiny; padded is off by"
+        f" {curves.largest_gap:.1e} of the packed loss at most, FP8 by {curves.fp8_gap:.1e} of the"
+        " mean over the last quarter"
+    )
     return [
         f"forward and backward of all spans; no optimizer, no loading; {how}",
+        f"attention of all contenders by {shared_backend(device)}",
         trajectories,
         windows,
         sizes,
         "gradients: norm of the difference to the packed ones over their norm",
-        f"loss curves: {len(curves.packed)} steps, {gap}",
+        gaps,
     ]

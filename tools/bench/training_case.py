@@ -1,7 +1,7 @@
 """One workload of the training bench: the same spans packed and padded, timed and compared."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,6 @@ import torch
 from tools.bench.framework import Timing, interleave, spread
 from tools.bench.training_packs import PACKED, Batches
 from training.errors import TrainingError
-from training.logs.metrics import peak_flops
 from training.loss import flow_matching_loss
 from training.models.policy_model import PolicyModel
 from training.padded import padded_tokens
@@ -79,13 +78,13 @@ def measure_case(case: Case, *, repetitions: int, device: torch.device) -> Measu
         repetitions=repetitions,
         warm_up=False,
     )
-    seconds = {name: statistics.median(_seconds(each, device)) for name, each in timings.items()}
+    seconds = {name: statistics.median(seconds_of(each, device)) for name, each in timings.items()}
     rows = [
         {
             "workload": case.name,
             "contender": name,
             "padding factor": round(case.padding_factor(name), 3),
-            "seconds": spread(_seconds(each, device)),
+            "seconds": spread(seconds_of(each, device)),
             "tokens/s": round(case.tokens / seconds[name]),
             "packed is faster by": round(seconds[name] / seconds[PACKED], 3),
             "gradients differ by": f"{differences[name]:.1e}",
@@ -109,17 +108,8 @@ def run_step(model: PolicyModel, batches: Batches) -> None:
         torch.cuda.synchronize(device)
 
 
-def run_mfu(case: Case, measured: Measured, device: torch.device) -> float | None:
-    """Share of the device's peak that packed steps reach; None where the peak is not known."""
-    peak = peak_flops(device)
-    if peak is None:
-        return None
-    forward = sum(case.model.forward_flops(batch) for batch in case.contenders[PACKED])
-    # The backward pass costs twice the forward one.
-    return 3 * forward / measured.seconds[PACKED] / peak
-
-
-def _seconds(timings: list[Timing], device: torch.device) -> list[float]:
+def seconds_of(timings: Sequence[Timing], device: torch.device) -> list[float]:
+    """CPU seconds on a CPU, which other processes do not change much, and else elapsed ones."""
     return [timing.cpu_s if device.type == "cpu" else timing.wall_s for timing in timings]
 
 

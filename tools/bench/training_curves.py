@@ -1,4 +1,7 @@
-"""Loss curves of the same training, packed and padded: same weights, spans, noise and optimizer."""
+"""Loss curves of the same training, packed, padded, and packed with FP8's rounding.
+
+All have the same weights to begin with, the same spans, noise and optimizer.
+"""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -13,6 +16,11 @@ from tools.bench.training_packs import Packs
 from training.loss import flow_matching_loss
 from training.models.policy_model import PolicyModel
 from training.padded import padded_batches
+from training.precision.choose import choose_fp8
+from training.precision.config import PrecisionConfig
+from training.precision.convert import convert_linears
+
+_Parts = Callable[[PackedBatch[Tensor]], Sequence[PackedBatch[Tensor]]]
 
 _LEARNING_RATE = 1e-3
 _WARM_UP_STEPS = 20
@@ -25,10 +33,12 @@ class LossCurves:
     Attributes:
         packed: a step is one pack.
         padded: the spans of the same pack, in padded batches whose gradients are summed.
+        fp8: packs again, with the blocks' linear layers rounding as FP8 does.
     """
 
     packed: Sequence[float]
     padded: Sequence[float]
+    fp8: Sequence[float]
 
     @property
     def largest_gap(self) -> float:
@@ -36,8 +46,15 @@ class LossCurves:
         pairs = zip(self.packed, self.padded, strict=True)
         return max(abs(one - other) / one for one, other in pairs)
 
+    @property
+    def fp8_gap(self) -> float:
+        """Difference of the mean losses with and without FP8 in the last quarter, over the one."""
+        last = -(-len(self.packed) // 4)
+        packed, fp8 = sum(self.packed[-last:]), sum(self.fp8[-last:])
+        return abs(fp8 - packed) / packed
 
-def train_both(
+
+def train_alike(
     model: PolicyModel, packs: Packs, *, steps: int, batch_size: int, device: torch.device
 ) -> LossCurves:
     """Train copies of a model.
@@ -50,19 +67,23 @@ def train_both(
         device: where to train.
     """
 
-    def curve(parts: Callable[[PackedBatch[Tensor]], Sequence[PackedBatch[Tensor]]]) -> list[float]:
-        return _train(copy.deepcopy(model).to(device), packs, parts, steps=steps, device=device)
+    def curve(parts: _Parts = lambda batch: [batch], *, fp8: bool = False) -> list[float]:
+        trained = copy.deepcopy(model).to(device)
+        if fp8:
+            convert_linears(trained, choose_fp8(PrecisionConfig(fp8="emulate"), device))
+        return _train(trained, packs, parts, steps=steps, device=device)
 
     return LossCurves(
-        packed=curve(lambda batch: [batch]),
+        packed=curve(),
         padded=curve(lambda batch: list(padded_batches(batch, batch_size))),
+        fp8=curve(fp8=True),
     )
 
 
 def _train(
     model: PolicyModel,
     packs: Packs,
-    parts: Callable[[PackedBatch[Tensor]], Sequence[PackedBatch[Tensor]]],
+    parts: _Parts,
     *,
     steps: int,
     device: torch.device,

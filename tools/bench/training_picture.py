@@ -1,4 +1,4 @@
-"""Loss curves of packed and padded training, one over the other."""
+"""Loss curves of packed, padded and FP8 training, one over the other."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tools.bench.training_curves import LossCurves
 
 
 def draw_curves(curves: LossCurves, path: Path) -> None:
-    """Draw both curves, and their relative gap below.
+    """Draw the curves, and their relative gaps to the packed one below.
 
     Args:
         curves: of the same training.
@@ -21,10 +21,12 @@ def draw_curves(curves: LossCurves, path: Path) -> None:
     steps = range(1, len(curves.packed) + 1)
     above.plot(steps, curves.padded, color="tab:grey", linewidth=4, alpha=0.5, label="padded")
     above.plot(steps, curves.packed, color="tab:blue", linewidth=1, label="packed")
+    above.plot(steps, curves.fp8, color="tab:orange", linewidth=1, label="packed, FP8 emulated")
     above.set_ylabel("loss (mean over action values)")
     above.legend()
-    gaps = [abs(a - b) / a for a, b in zip(curves.packed, curves.padded, strict=True)]
-    below.plot(steps, gaps, color="tab:red", linewidth=1)
+    for other, colour in ((curves.padded, "tab:grey"), (curves.fp8, "tab:orange")):
+        gaps = [abs(a - b) / a for a, b in zip(curves.packed, other, strict=True)]
+        below.plot(steps, gaps, color=colour, linewidth=1)
     below.set_ylabel("relative gap")
     below.set_yscale("symlog", linthresh=1e-8)
     below.set_xlabel("optimizer step")
