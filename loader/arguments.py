@@ -11,6 +11,7 @@ _SMALLEST_BUFFER: Final = 1 << 20
 def check_arguments(
     *,
     process: str,
+    decode_threads: int,
     num_workers: int,
     buffer_bytes: int,
     image_size: object,
@@ -27,6 +28,11 @@ def check_arguments(
     _check_choice(process, ("child", "inline"), "process")
     _check_choice(image_format, ("rgb", "yuv"), "image_format")
     _check_choice(framework, ("torch", "numpy"), "framework")
+    if decode_threads < 1 or (decode_device is not None and decode_threads > 1):
+        raise LoaderError(
+            f"decode_threads={decode_threads} with decode_device={decode_device!r}: at least 1,"
+            " more than 1 only with decode_device=None"
+        )
     if num_workers < 1 or (process == "inline" and num_workers > 1):
         raise LoaderError(
             f"num_workers={num_workers} with process={process!r}: at least 1, more than 1 only with"

@@ -56,7 +56,10 @@ class PackLoader:
         world_size: number of ranks, at most the plan's slots per step.
         process: `child` decodes in a process of its own, ahead of the consumer; `inline` in the
             caller's thread.
-        num_workers: decode processes; one keeps about one core busy.
+        decode_threads: threads in each decode process. They decode a pack together, and share the
+            frames that it has in common with other packs.
+        num_workers: decode processes. Each takes 8 packs in a row and shares nothing with the
+            others: what two of them both need is decoded twice.
         buffer_bytes: bound of what this rank holds ahead of its consumer, in bytes, over all its
             decode processes; a single pack above it still passes.
         image_size: (height, width) to which pictures are resized, None to keep theirs.
@@ -90,6 +93,7 @@ class PackLoader:
         world_size: int = 1,
         *,
         process: Process = "child",
+        decode_threads: int = 1,
         num_workers: int = 1,
         buffer_bytes: int = 1 << 30,
         image_size: tuple[int, int] | None = None,
@@ -103,6 +107,7 @@ class PackLoader:
     ) -> None:
         check_arguments(
             process=process,
+            decode_threads=decode_threads,
             num_workers=num_workers,
             buffer_bytes=buffer_bytes,
             image_size=image_size,
@@ -130,6 +135,7 @@ class PackLoader:
             image_size = packs.settings.image_size_for(image_size)
         self._storage = storage or StorageSettings()
         self._process = process
+        self._decode_threads = decode_threads
         self._num_workers = num_workers
         self._buffer_bytes = buffer_bytes
         self._image_size = image_size
@@ -335,6 +341,7 @@ class PackLoader:
             first_step=self._next_step,
             worker=worker,
             num_workers=self._num_workers,
+            decode_threads=self._decode_threads,
             buffer_bytes=self._buffer_bytes // self._num_workers,
             image_size=self._image_size,
             image_format=self._image_format,

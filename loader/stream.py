@@ -68,11 +68,12 @@ def stream_batches(
     storage: StorageSettings,
     materialized: str | None = None,
     frames: Frames | None = None,
+    decode_threads: int = 1,
 ) -> Iterator[Filled]:
     """Batches at the given positions, in order, each in a buffer acquired from the pool.
 
     They are read from the set `materialized` where it is named, else from the episodes; pictures
-    are decoded by `frames`, PyAV where not given.
+    are decoded by `frames`, where not given by PyAV in `decode_threads` threads.
 
     Raises:
         LakeError, LoaderError: as `Fetcher.packs`, `MaterializedFetcher.packs` and
@@ -96,10 +97,10 @@ def stream_batches(
             tiers = PackTiers(packs_set.require_complete(), storage, metrics)
             fetcher = MaterializedFetcher(tiers, rows, cursor, shape, limits, metrics)
         bad_bytes = BadBytes(plan.header.cameras)
-        decoder = PictureDecoder(shape, metrics, frames)
+        decoder = PictureDecoder(shape, metrics, frames, threads=decode_threads)
         packs = fetcher.packs(blocks)
         # Reads are given up first, so that their threads end at once.
-        with closing(packs), tiers, closing(origin):
+        with closing(decoder), closing(packs), tiers, closing(origin):
             for fetched in packs:
                 yield _fill(bad_bytes.settled(fetched), rows, shape, pool, decoder, metrics)
 

@@ -1,6 +1,7 @@
 """Packets to pictures, straight into the batch."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,22 +69,37 @@ class PyavFrames:
 class PictureDecoder:
     """Decodes packs one after the other; keeps the frames that `Reuse` told to keep.
 
+    Several threads share the cameras of a pack, and what is kept: Python's lock is free while
+    FFmpeg decodes and converts, about 70 % of the time. Each camera is one thread's at a time.
+
     Args:
         shape: of the batches.
         metrics: where frames are counted.
-        frames: where they come from; PyAV where not given.
+        frames: where they come from, in one thread; PyAV where not given.
+        threads: that decode by PyAV, the caller's among them.
     """
 
     def __init__(
-        self, shape: BatchShape, metrics: LoaderMetrics, frames: Frames | None = None
+        self,
+        shape: BatchShape,
+        metrics: LoaderMetrics,
+        frames: Frames | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
-        self._frames: Frames = frames or PyavFrames(shape)
+        self._frames: list[Frames] = [frames] if frames else []
+        self._frames += [PyavFrames(shape) for _ in range(threads - len(self._frames))]
+        self._threads = ThreadPoolExecutor(threads, "headrace-decode")  # none before it is used
         self._metrics = metrics
         self._kept: dict[CameraStream, dict[int, Any]] = {}
 
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
     def allocate(self, shapes: Sequence[tuple[int, ...]]) -> Sequence[Any] | None:
         """Memory for the buckets of a batch, where it is not the batch's own."""
-        return self._frames.allocate(shapes)
+        return self._frames[0].allocate(shapes)
 
     def decode(self, pack: FetchedPack, destinations: Sequence[Any]) -> None:
         """Fill the pictures of a pack.
@@ -99,16 +115,19 @@ class PictureDecoder:
             VideoError: packets cannot be decoded; names the same.
         """
         images, pictures = pack.images, pack.pictures
-        for stream, frames in images.rows.items():
-            if kept := self._kept.get(stream):
-                for ordinal in kept.keys() & frames.keys():
-                    self._show(kept[ordinal], frames[ordinal], destinations)
-        decoded = 0
+        runs: dict[CameraStream, list[FetchedRun]] = {stream: [] for stream in images.rows}
         for fetched in pack.runs:
-            try:
-                decoded += self._decode(fetched, pack, destinations)
-            except (CorruptDataError, VideoError) as error:
-                raise type(error)(f"{pack.where(fetched)}: {error}") from error
+            runs.setdefault(fetched.stream, []).append(fetched)
+        work = iter(runs.items())  # each thread takes the next camera when it is done with one
+        others = [
+            self._threads.submit(self._decode_streams, frames, work, pack, destinations)
+            for frames in self._frames[1:]
+        ]
+        try:
+            decoded = self._decode_streams(self._frames[0], work, pack, destinations)
+        finally:
+            wait(others)  # they write to the same batch
+        decoded += sum(other.result() for other in others)
         if pack.bad:
             for row in np.flatnonzero(np.isin(images.span, list(pack.bad))).tolist():
                 destinations[row][...] = 0
@@ -122,21 +141,41 @@ class PictureDecoder:
             wanted_frames=len(images), decoded_frames=decoded, reused_frames=pictures.reused
         )
 
-    def _decode(self, fetched: FetchedRun, pack: FetchedPack, destinations: Sequence[Any]) -> int:
-        """Decode one run, show and keep its frames; returns how many there were."""
-        stream, decoded = fetched.stream, 0
-        rows = pack.images.rows.get(stream, {})
-        keep = frozenset(pack.pictures.keep.get(stream, ()))
-        for ordinal, frame in self._frames.decode(fetched.index, fetched.run, fetched.data):
-            decoded += 1
-            if ordinal in rows:
-                self._show(frame, rows[ordinal], destinations)
-            if ordinal in keep:
-                self._kept.setdefault(stream, {})[ordinal] = frame
+    def _decode_streams(
+        self,
+        frames: Frames,
+        work: Iterator[tuple[CameraStream, list[FetchedRun]]],
+        pack: FetchedPack,
+        destinations: Sequence[Any],
+    ) -> int:
+        """Show kept frames, decode runs, show and keep theirs; returns how many were decoded."""
+        decoded = 0
+        for stream, runs in work:
+            rows = pack.images.rows.get(stream, {})
+            if kept := self._kept.get(stream):
+                for ordinal in kept.keys() & rows.keys():
+                    _show(frames, kept[ordinal], rows[ordinal], destinations)
+            keep = frozenset(pack.pictures.keep.get(stream, ()))
+            for fetched in runs:
+                try:
+                    for ordinal, frame in frames.decode(fetched.index, fetched.run, fetched.data):
+                        decoded += 1
+                        if ordinal in rows:
+                            _show(frames, frame, rows[ordinal], destinations)
+                        if ordinal in keep:
+                            self._kept.setdefault(stream, {})[ordinal] = frame
+                except (CorruptDataError, VideoError) as error:
+                    raise type(error)(f"{pack.where(fetched)}: {error}") from error
         return decoded
 
-    def _show(self, frame: object, rows: Sequence[int], destinations: Sequence[Any]) -> None:
-        first = destinations[rows[0]]
-        self._frames.show(frame, first)
-        for row in rows[1:]:
-            destinations[row][...] = first
+
+def _show(
+    frames: Frames,
+    frame: Any,  # noqa: ANN401  # its own kinds
+    rows: Sequence[int],
+    destinations: Sequence[Any],
+) -> None:
+    first = destinations[rows[0]]
+    frames.show(frame, first)
+    for row in rows[1:]:
+        destinations[row][...] = first

@@ -43,6 +43,7 @@ def inline_batches(
         limits=limits,
         metrics=metrics,
         materialized=job.materialized,
+        decode_threads=job.decode_threads,
         storage=job.storage,
         frames=frames,
     )

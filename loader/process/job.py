@@ -16,6 +16,7 @@ class Job:
         lake_uri, storage_options: the lake; options cross the socket, never argv or environment.
         rank, world_size, first_step: where the rank stands in the plan.
         worker, num_workers: which blocks of the rank's packs are this process's.
+        decode_threads: of this process.
         buffer_bytes: bound of this process.
         image_size: (height, width) or None.
         image_format: see `PackedBatch.images`.
@@ -31,6 +32,7 @@ class Job:
     first_step: int
     worker: int
     num_workers: int
+    decode_threads: int
     buffer_bytes: int
     image_size: tuple[int, int] | None
     image_format: ImageFormat

@@ -87,6 +87,7 @@ def _serve(channel: Channel, job: Job, lake: Lake, plan: AnyPlan, pool: BufferPo
         limits=split_bytes(job.buffer_bytes)[1],
         metrics=metrics,
         materialized=job.materialized,
+        decode_threads=job.decode_threads,
         storage=job.storage,
     )
     known: set[int] = set()

@@ -117,6 +117,7 @@ def reference(damaged: Lake, plan: Plan) -> Sequence:
         {"world_size": 2},
         {"world_size": 3},
         {"buffer_bytes": 1 << 20},
+        {"decode_threads": 3},
         {"buffer_bytes": 1 << 22, "world_size": 2},
         {"process": "child"},
         {"process": "child", "num_workers": 3, "buffer_bytes": 1 << 21},

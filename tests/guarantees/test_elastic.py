@@ -52,6 +52,11 @@ def test_every_way_to_stream_gives_the_same_bytes(lake: Lake, plans: dict[str, P
                 world_sizes=(1,),
             ),
             Variant(
+                label="three decode threads",
+                program=ranks.program(digests=True, process="inline", decode_threads=3),
+                world_sizes=(1,),
+            ),
+            Variant(
                 label="inline in 4 MiB",
                 program=ranks.program(digests=True, process="inline", buffer_bytes=1 << 22),
                 world_sizes=(2,),

@@ -32,6 +32,8 @@ _INLINE: dict[str, Any] = {"process": "inline", "framework": "numpy"}
         ({"image_format": "bgr"}, "image_format='bgr'"),
         ({"process": "inline", "num_workers": 2}, "num_workers=2"),
         ({"num_workers": 0}, "num_workers=0"),
+        ({"decode_threads": 0}, "decode_threads=0"),
+        ({"decode_threads": 2, "decode_device": "cpu"}, "decode_device='cpu': at least 1"),
         ({"buffer_bytes": 1000}, "at least 1048576"),
         ({"image_size": (0, 4)}, "image_size"),
         ({"image_size": 224}, r"image_size=224: \(height, width\)"),
