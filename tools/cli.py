@@ -28,6 +28,7 @@ _MODULES: Final = (
     "train",
     "simulate",
     "assess",
+    "quantise",
     "bench",
     "demo",
 )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from packing.known_layouts import choose_prompt
 from training.checkpoints.checksums import require_checksums
@@ -19,6 +18,7 @@ from training.models.kinds import ModelConfig, build_model
 from training.models.policy_model import PolicyModel
 from training.observation import observation_batch
 from training.policy_spec import PolicySpec
+from training.precision.quantise import read_weights, weights_file
 from training.settings import Settings, build
 
 
@@ -86,7 +86,8 @@ class Policy:
         """Load a policy.
 
         Args:
-            path: a checkpoint's folder, or the folder of a run (its latest checkpoint).
+            path: a checkpoint's folder, one that `headrace quantise` wrote, or the folder of a run
+                (its latest checkpoint).
             embodiment: see the class.
             spec_id: see the class.
             tokenizer: see the class.
@@ -153,11 +154,12 @@ def load_model(path: Path) -> PolicyModel:
                 f"{folder} is a checkpoint of version {raw['version']}, this Headrace reads"
                 f" {CHECKPOINT_VERSION}"
             )
-        require_checksums(folder, ("policy.json", "policy.safetensors"))
+        weights = weights_file(folder)
+        require_checksums(folder, ("policy.json", weights))
         config = build(_Saved, {"model": raw["model"]}).model
         spec = PolicySpec.from_json(json.dumps(raw["spec"]))
         model = build_model(config, spec)
-        model.load_state_dict(load_file(folder / "policy.safetensors"))
+        model.load_state_dict(read_weights(folder / weights))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"cannot load the policy in {folder}: {error}") from error
     return model

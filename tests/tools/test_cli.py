@@ -30,7 +30,7 @@ def test_help_lists_every_command() -> None:
     assert done.returncode == 0
     for name in (
         "ingest", "inspect", "doctor", "sql", "select", "label", "pack", "plan", "load", "train",
-        "simulate", "assess", "bench", "demo",
+        "simulate", "assess", "quantise", "bench", "demo",
     ):  # fmt: skip
         assert f"  {name} " in done.stdout, name
 
@@ -46,6 +46,7 @@ def test_help_lists_every_command() -> None:
         (["inspect", "no-such-folder"], "no-such-folder"),
         (["ingest", "no-such-folder", "new.lake"], "no-such-folder"),
         (["assess", "no-such-run"], "no-such-run"),
+        (["quantise", "no-such-run"], "no-such-run"),
         (["bench", "cost", "--quick", "--device", "nonsense"], "nonsense"),
     ],
 )

@@ -37,9 +37,22 @@ def quantise(
     return _as_matrix(rounded.view(torch.uint8), matrix.shape).view(dtype), scale
 
 
+def largest_of_blocks(matrix: Tensor, block: Block) -> Tensor:
+    """[R, C] -> largest magnitude in each block, [ceil(R / rows), ceil(C / columns)]."""
+    return _as_blocks(matrix, block).abs().amax(dim=(1, 3))
+
+
 def dequantise(rounded: Tensor, scale: Tensor, block: Block) -> Tensor:
-    """The numbers that `quantise` kept, float32 [R, C]."""
+    """The numbers that `quantise` kept, float32 [R, C].
+
+    Raises:
+        ValueError: not one scale for each block.
+    """
     blocks = _as_blocks(rounded.float(), block)
+    if scale.shape != (blocks.shape[0], blocks.shape[2]):
+        raise ValueError(
+            f"scales {list(scale.shape)} for {blocks.shape[0]} x {blocks.shape[2]} blocks"
+        )
     return _as_matrix(blocks * scale[:, None, :, None], rounded.shape)
 
 
