@@ -1,6 +1,7 @@
 """Compiled code is compiled once, not once per batch."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch._dynamo.testing import CompileCounter
 
 from tests.training.attention import libraries
 from tests.training.attention.dense import Case, dense
+from training.attention.calls import calls_of
 from training.attention.segments import Segments
 from training.attention.varlen import prepared, use_backend, varlen_attention
 
@@ -94,6 +96,24 @@ def test_flash_2_is_one_with_the_layer(
     assert counter.frame_count == 1
 
 
+def test_varlen_attn_of_torch_is_one_with_the_layer(counter: CompileCounter) -> None:
+    """The real one, traced; a CPU has no kernel to run it with."""
+    names: list[str] = []
+
+    def trace(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list[Tensor]]:
+        names.extend(str(node.target) for node in graph.graph.nodes)
+        counter(graph, inputs)
+        return lambda *_: [torch.zeros(12, 4, 8)]
+
+    compiled = torch.compile(layer, backend=trace, fullgraph=True)
+    with use_backend("torch_varlen"):
+        for case in BATCHES:
+            q, k, v, _ = (tensor.detach() for tensor in case.inputs(torch.bfloat16))
+            compiled(q, k, v, segments_of(case))
+    assert "torch_attn._varlen_attn" in names
+    assert counter.frame_count == 1
+
+
 def test_another_backend_is_compiled_anew(counter: CompileCounter) -> None:
     compiled = torch.compile(layer, backend=counter)
     with torch.no_grad():
@@ -101,3 +121,11 @@ def test_another_backend_is_compiled_anew(counter: CompileCounter) -> None:
         with use_backend("flex"):
             outputs(compiled)
     assert counter.frame_count == 3
+
+
+def test_looking_at_calls_compiles_nothing(counter: CompileCounter) -> None:
+    compiled = torch.compile(layer, backend=counter)
+    q, k, v, _ = BATCHES[0].inputs()
+    (call,) = calls_of(partial(compiled, q, k, v, segments_of(BATCHES[0])))
+    assert call.times == 1
+    assert counter.frame_count == 0

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from loader.batch import Modality, PackedBatch
 from training.attention.segments import Segments
 from training.attention.streams import action_segments, prefix_lengths, prefix_segments, rows_of
+from training.attention.varlen import prepared
 from training.errors import ConfigError
 from training.models.film.config import FilmConfig
 from training.models.film.flops import forward_flops
@@ -147,11 +148,15 @@ class FilmPolicy(FlowPolicy[Prefix]):
         spans = batch.segment_ids[index].long()
         lengths = torch.bincount(spans, minlength=len(batch.span_ids))
         cu_seqlens = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-        segments = Segments(
-            cu_seqlens_q=cu_seqlens,
-            cu_seqlens_k=cu_seqlens,
-            max_seqlen_q=batch.max_seqlen,
-            max_seqlen_k=batch.max_seqlen,
+        segments = prepared(
+            Segments(
+                cu_seqlens_q=cu_seqlens,
+                cu_seqlens_k=cu_seqlens,
+                max_seqlen_q=batch.max_seqlen,
+                max_seqlen_k=batch.max_seqlen,
+                total_q=len(index),
+                total_k=len(index),
+            )
         )
         starts = cu_seqlens[:-1].long()[spans]
         positions = torch.arange(len(index), device=index.device) - starts

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from loader.batch import Modality, PackedBatch
 from training.attention.segments import Segments
 from training.attention.streams import real_tokens, rows_of
-from training.attention.varlen import varlen_attention
+from training.attention.varlen import prepared, varlen_attention
 from training.policy_spec import PolicySpec
 
 
@@ -81,13 +81,17 @@ def observed_tokens(batch: PackedBatch[Tensor], spec: PolicySpec) -> Observed:
     real = real_tokens(batch)
     cu_seqlens = batch.cu_seqlens - _cu_state(batch, spec) - _cu_future(batch, spec)
     causal, full = (
-        Segments(
-            cu_seqlens_q=cu_seqlens,
-            cu_seqlens_k=cu_seqlens,
-            max_seqlen_q=batch.max_seqlen,
-            max_seqlen_k=batch.max_seqlen,
-            causal=causal,
-            key_mask=None if real is None else real[places],
+        prepared(
+            Segments(
+                cu_seqlens_q=cu_seqlens,
+                cu_seqlens_k=cu_seqlens,
+                max_seqlen_q=batch.max_seqlen,
+                max_seqlen_k=batch.max_seqlen,
+                causal=causal,
+                key_mask=None if real is None else real[places],
+                total_q=count,
+                total_k=count,
+            )
         )
         for causal in (True, False)
     )
@@ -135,35 +139,51 @@ def head_tokens(
         gather=gather,
         observed_places=places(cu_observed, both, cu_action[:-1]),
         action_places=action_places,
-        cross=Segments(
-            cu_seqlens_q=cu_own,
-            cu_seqlens_k=observed.full.cu_seqlens_k,
-            max_seqlen_q=most,
-            max_seqlen_k=observed.full.max_seqlen_k,
-            key_mask=observed.full.key_mask,
+        cross=prepared(
+            Segments(
+                cu_seqlens_q=cu_own,
+                cu_seqlens_k=observed.full.cu_seqlens_k,
+                max_seqlen_q=most,
+                max_seqlen_k=observed.full.max_seqlen_k,
+                key_mask=observed.full.key_mask,
+                total_q=both + queries,
+                total_k=observed.full.total_k,
+            )
         ),
         own=None
         if causal
-        else Segments(
-            cu_seqlens_q=cu_own,
-            cu_seqlens_k=cu_own,
-            max_seqlen_q=most,
-            max_seqlen_k=most,
-            key_mask=key_mask,
+        else prepared(
+            Segments(
+                cu_seqlens_q=cu_own,
+                cu_seqlens_k=cu_own,
+                max_seqlen_q=most,
+                max_seqlen_k=most,
+                key_mask=key_mask,
+                total_q=both + queries,
+                total_k=both + queries,
+            )
         ),
-        own_observed=Segments(
-            cu_seqlens_q=cu_observed,
-            cu_seqlens_k=cu_observed,
-            max_seqlen_q=most_observed,
-            max_seqlen_k=most_observed,
+        own_observed=prepared(
+            Segments(
+                cu_seqlens_q=cu_observed,
+                cu_seqlens_k=cu_observed,
+                max_seqlen_q=most_observed,
+                max_seqlen_k=most_observed,
+                total_q=both,
+                total_k=both,
+            )
         ),
-        own_actions=Segments(
-            cu_seqlens_q=cu_action,
-            cu_seqlens_k=cu_own,
-            max_seqlen_q=batch.max_seqlen_action,
-            max_seqlen_k=most,
-            causal=True,
-            key_mask=key_mask,
+        own_actions=prepared(
+            Segments(
+                cu_seqlens_q=cu_action,
+                cu_seqlens_k=cu_own,
+                max_seqlen_q=batch.max_seqlen_action,
+                max_seqlen_k=most,
+                causal=True,
+                key_mask=key_mask,
+                total_q=queries,
+                total_k=both + queries,
+            )
         ),
     )
 
