@@ -58,7 +58,7 @@ class Setup:
     window_budget: int = 6144
     window_batch: int = 8
     curve_steps: int = 300
-    repetitions: int = 5
+    repetitions: int = 3
     trajectory_model: ModelConfig = PRESETS["small"]
     window_model: Pi05Config = REDUCED
 
