@@ -104,6 +104,14 @@ def test_a_looped_file_is_as_good_as_one_recording(coding: Coding, tmp_path: Pat
     assert (decoded[0] != decoded[100]).any()
 
 
+def test_the_same_seed_is_the_same_recording(tmp_path: Path) -> None:
+    shape = VideoShape(height=48, width=64, fps=30, codec="libx264", gop=2, recorder="lerobot")
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_looped(tmp_path / f"{name}.mp4", shape, CLIP_FRAMES, seed=seed)
+    one, again, other = ((tmp_path / f"{name}.mp4").read_bytes() for name in "abc")
+    assert one == again != other
+
+
 def test_order_names_every_window_once(recorded: Recorded) -> None:
     order = planned_order(recorded.windows, recorded.shape, packs=1000)
     lengths = recorded.shape.lengths()

@@ -175,8 +175,11 @@ def _trajectories(
 
 def _from_s3(recorded: Recorded, bench: LoaderBench, folder: Path) -> dict[str, list[Stretch]]:
     before = min(bench.s3_packs, recorded.windows.header.num_steps // 4)
-    with served(recorded, folder, bench.delays_ms) as reached:
-        contenders = s3_contenders(recorded, reached, skip=before, count=before)
+    packs_too = bench.everyone
+    with served(recorded, folder, bench.delays_ms, packs_too=packs_too) as reached:
+        contenders = s3_contenders(
+            recorded, reached, skip=before, count=before, packs_too=packs_too
+        )
         return take_turns(contenders, repetitions=bench.s3_repetitions)
 
 

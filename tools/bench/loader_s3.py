@@ -53,14 +53,19 @@ class Served:
 
 @contextmanager
 def served(
-    recorded: Recorded, folder: Path, delays_ms: Sequence[int] = DELAYS_MS
+    recorded: Recorded,
+    folder: Path,
+    delays_ms: Sequence[int] = DELAYS_MS,
+    *,
+    packs_too: bool = True,
 ) -> Iterator[dict[str, Served]]:
     """The lake on an S3 server at some latencies, by name; nothing where there is no program.
 
     Args:
-        recorded: its plan, saved in its lake, is materialised; the lake is copied to the server.
+        recorded: its lake, in which its plan is saved, is copied to the server.
         folder: for the server's files, made here.
         delays_ms: added to every request.
+        packs_too: materialise the plan before.
     """
     program = find_s3_program()
     if program is None:
@@ -74,7 +79,8 @@ def served(
         stack.callback(os.sched_setaffinity, 0, cores)
         os.sched_setaffinity(0, cores[:half] or cores)
         server = stack.enter_context(run_s3_server(program, folder))
-        materialize(recorded.lake, recorded.windows)
+        if packs_too:
+            materialize(recorded.lake, recorded.windows)
         name = Path(recorded.lake.uri).name
         upload(Path(recorded.lake.uri), name, server)
         found = {}
@@ -89,18 +95,28 @@ def served(
 
 
 def s3_contenders(
-    recorded: Recorded, reached: Mapping[str, Served], *, skip: int, count: int
+    recorded: Recorded,
+    reached: Mapping[str, Served],
+    *,
+    skip: int,
+    count: int,
+    packs_too: bool = True,
 ) -> dict[str, Callable[[], list[Stretch]]]:
-    """Local disk and every latency: name -> a call that times a stretch of windows."""
+    """Local disk and every latency: name -> a call that times a stretch of windows.
+
+    `packs_too` adds materialised packs at the highest latency.
+    """
     if not reached:
         return {}
     read = partial(_read, plan=recorded.windows, skip=skip, count=count)
-    slowest, way = list(reached.items())[-1]
-    return {
+    found: dict[str, Callable[[], list[Stretch]]] = {
         LOCAL: partial(read, recorded.lake, None),
         **{name: partial(read, way.lake, way.proxy) for name, way in reached.items()},
-        materialized(slowest): partial(read, way.lake, way.proxy, materialized=True),
     }
+    if packs_too:
+        slowest, way = list(reached.items())[-1]
+        found[materialized(slowest)] = partial(read, way.lake, way.proxy, materialized=True)
+    return found
 
 
 def upload(lake: Path, name: str, server: S3Server) -> None:

@@ -16,7 +16,8 @@ class LoaderBench:
         episodes: coding -> episodes of its dataset, about 225 steps each.
         picture: (height, width) of the pictures.
         everyone: whether contenders that no aim names are measured too: windows as YUV, more plain
-            loops, `Window` with workers and of every coding, starting in process.
+            loops, `Window` with workers and of every coding, materialised packs from the object
+            store, starting in process.
         repetitions: timed rounds.
         most_skip: windows are timed after as many packs as a run lasts, or this many.
         stretches: of every stream of windows that are timed one after the other.
@@ -68,15 +69,15 @@ FULL: Final = LoaderBench(
 )
 # Stretches of one stream take the place of rounds: what comes before them would take too long.
 QUICK: Final = LoaderBench(
-    episodes={H264: 110, H264_GOP30: 130, AV1: 6},
+    episodes={H264: 110, H264_GOP30: 60, AV1: 10},
     everyone=False,
     repetitions=1,
-    most_skip=72,
+    most_skip=80,
     stretches=3,
-    packs=6,
+    packs=8,
     others_skip=2,
-    others_packs=6,
-    trajectory_episodes=6,
+    others_packs=8,
+    trajectory_episodes=4,
     trajectory_repetitions=2,
     training_steps=60,
     delays_ms=(20,),
