@@ -69,7 +69,7 @@ FULL: Final = LoaderBench(
 )
 # Stretches of one stream take the place of rounds: what comes before them would take too long.
 QUICK: Final = LoaderBench(
-    episodes={H264: 110, H264_GOP30: 60, AV1: 10},
+    episodes={H264: 110, H264_GOP30: 60, AV1: 7},
     everyone=False,
     repetitions=1,
     most_skip=80,
@@ -81,7 +81,7 @@ QUICK: Final = LoaderBench(
     trajectory_repetitions=2,
     training_steps=60,
     delays_ms=(20,),
-    s3_packs=48,
+    s3_packs=40,
     s3_repetitions=1,
     starts=1,
     warm_up=False,
