@@ -55,7 +55,7 @@ def of_ranks(
         )
         for rank, out in enumerate(outs)
     ]  # fmt: skip
-    errors = [worker.communicate(timeout=90)[1].decode() for worker in workers]
+    errors = [worker.communicate(timeout=240)[1].decode() for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * world_size, "\n".join(errors)
     found = [torch.load(out, weights_only=True) for out in outs]
     return {name: [rank[name] for rank in found] for name in found[0]}

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from loader.batch import PackedBatch
 from tests.training.batches import TINY, make_spans, pack, policy_spec
-from tests.training.models.pi05_model import small_policy
+from tests.training.models import gr00t_model, pi05_model
 from training.config import DistributedConfig
 from training.distributed import Ranks
 from training.loop import _backward
@@ -31,7 +31,9 @@ STRATEGIES = {
 _ALONE = STRATEGIES["ddp"]
 MODELS: dict[str, Callable[[], PolicyModel]] = {
     "film": lambda: FilmPolicy(TINY, policy_spec()),
-    "pi05": small_policy,
+    "pi05": pi05_model.small_policy,
+    # Without future tokens, which these packs do not hold.
+    "gr00t": lambda: gr00t_model.small_policy(gr00t_model.groot_spec(future=0)),
 }
 CASES = ("unequal", "fewer slots than ranks need", "a rank without pictures")
 

@@ -46,7 +46,11 @@ def train(
         Path | None, typer.Option(help="YAML file with any part of the configuration.")
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="Kind and size of the model: tiny, small, pi05-tiny or pi05.")
+        str,
+        typer.Option(
+            help="Kind and size of the model: tiny, small, pi05-tiny, pi05, gr00t-tiny or"
+            " gr00t-n1.5."
+        ),
     ] = "tiny",
     steps: Annotated[
         int | None, typer.Option(min=1, help="Optimizer steps; the whole plan where not given.")

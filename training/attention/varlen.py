@@ -53,7 +53,7 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Ten
         ConfigError: the segments hide keys, and the backend cannot.
     """
     device = q.device.type
-    if torch.is_autocast_enabled(device):
+    if device != "meta" and torch.is_autocast_enabled(device):
         # Kernels of other libraries take no part in autocast.
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)

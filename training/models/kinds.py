@@ -48,7 +48,7 @@ PRESETS: Final[Mapping[str, ModelConfig]] = {
     "gr00t-tiny": GrootConfig(
         width=128,
         mlp_width=384,
-        layers=2,
+        layers=1,
         heads=4,
         kv_heads=2,
         head_dim=32,
@@ -59,7 +59,7 @@ PRESETS: Final[Mapping[str, ModelConfig]] = {
         vision_mlp_width=288,
         adapter_layers=1,
         adapter_heads=4,
-        dit_layers=4,
+        dit_layers=2,
         dit_heads=4,
         dit_head_dim=32,
         hidden=128,

@@ -9,6 +9,7 @@ from torch import Tensor
 from loader.batch import PackedBatch
 from tests.training.batches import Span, pack, policy_spec
 from training.models.gr00t.config import GrootConfig
+from training.models.gr00t.layers import AdaptiveLayerNorm
 from training.models.gr00t.model import GrootPolicy
 from training.policy_spec import PolicySpec
 
@@ -50,9 +51,14 @@ def groot_spec(*, future: int = FUTURE) -> PolicySpec:
 
 
 def small_policy(spec: PolicySpec | None = None, **changes: object) -> GrootPolicy:
+    """With modulations that are not zero, as after training."""
     torch.manual_seed(0)
     config = dataclasses.replace(SMALL, **changes)  # type: ignore[arg-type]
-    return GrootPolicy(config, groot_spec() if spec is None else spec)
+    model = GrootPolicy(config, groot_spec() if spec is None else spec)
+    for module in model.modules():
+        if isinstance(module, AdaptiveLayerNorm):
+            torch.nn.init.normal_(module.dense.weight, std=0.1)
+    return model
 
 
 def groot_pack(spans: Sequence[Span], *, pad: int = 0, segments: int = 40) -> PackedBatch[Tensor]:

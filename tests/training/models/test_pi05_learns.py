@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from lake import Lake
 from packing.plan import Plan
 from tests.training import batches
-from tests.training.batches import Span, pack, policy_spec
+from tests.training.batches import pack
 from tests.training.models.pi05_model import SMALL
+from tests.training.models.tasks import task, task_spec
 from tests.training.plans import train_config
 from training.loop import train
 from training.loss import flow_matching_loss
@@ -20,45 +21,6 @@ from training.models.kinds import PRESETS
 from training.models.pi05.config import Pi05Config
 from training.models.pi05.model import Pi05Policy
 from training.policy import Policy, load_model
-from training.policy_spec import Moments, PolicySpec
-
-
-def task(count: int, *, first: int) -> list[Span]:
-    """A word tells the direction, the brightness of a picture how far."""
-    rng = np.random.default_rng(first)
-    spans = []
-    for number in range(count):
-        forward, bright = rng.integers(2), rng.integers(2)
-        goal = (1.0 if forward else -1.0) * (1.0 if bright else 0.3)
-        spans.append(
-            Span(
-                span_id=first + number,
-                kind=0,
-                text=(8 + int(forward),),
-                images=((0, np.full((3, 64, 64), 220 if bright else 40, np.uint8)),),
-                state=np.zeros((1, 5), np.float32),
-                actions=np.full((4, 4), goal, np.float32),
-                valid=np.ones(4, np.bool_),
-            )
-        )
-    return spans
-
-
-def tiny_spec() -> PolicySpec:
-    def from_minus_one_to_one(moments: tuple[Moments, ...]) -> tuple[Moments, ...]:
-        size = [len(one.mean) for one in moments]
-        return tuple(
-            replace(one, q01=(-1.0,) * n, q99=(1.0,) * n)
-            for one, n in zip(moments, size, strict=True)
-        )
-
-    spec = policy_spec(image_size=64)
-    return replace(
-        spec,
-        layout=replace(spec.layout, image_tokens=16),
-        state=from_minus_one_to_one(spec.state),
-        action=from_minus_one_to_one(spec.action),
-    )
 
 
 def test_the_tiny_preset_learns_words_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +28,7 @@ def test_the_tiny_preset_learns_words_and_pictures(monkeypatch: pytest.MonkeyPat
     config = PRESETS["pi05-tiny"]
     assert isinstance(config, Pi05Config)
     torch.manual_seed(0)
-    model = Pi05Policy(config, tiny_spec())
+    model = Pi05Policy(config, task_spec())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
     for step in range(80):

@@ -43,6 +43,8 @@ class FeedForward(nn.Module):
 class AdaptiveLayerNorm(nn.Module):
     """LayerNorm without weights, then scale and shift from a condition (AdaLN).
 
+    Fresh weights scale by 1 and shift by 0 (published ones began as any linear layer).
+
     Args:
         width: W, also of the condition.
         eps: of the norm.
@@ -53,6 +55,8 @@ class AdaptiveLayerNorm(nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, 2 * width)
         self.eps, self.shift_first = eps, shift_first
+        nn.init.zeros_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
 
     def forward(self, x: Tensor, condition: Condition) -> Tensor:
         """[H, W] -> [H, W]."""
