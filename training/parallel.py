@@ -80,7 +80,10 @@ def share(
         return Shared(model=model, call=call)
     mesh = device_mesh(config, ranks)
     policy = MixedPrecisionPolicy(
-        param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
+        param_dtype=None if dtype == torch.float32 else dtype,
+        reduce_dtype=torch.float32,
+        # A batch is no activation: FSDP would round all its fields that are not whole numbers.
+        cast_forward_inputs=False,
     )
     for block in blocks_of(model, config):
         fully_shard(block, mesh=mesh, mp_policy=policy)

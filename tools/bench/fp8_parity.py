@@ -7,6 +7,7 @@ DIR already are gone on with, so that a measurement can be stopped.
 """
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -54,7 +55,8 @@ def main() -> None:
                 **{f"precision.{key}": value for key, value in vars(_FORMATS[name]).items()},
             },
         )
-        train(lake, plan, given.out / name, config)
+        if not train(lake, plan, given.out / name, config).finished:
+            sys.exit("stopped; the same command goes on from there")
         lines = read_metrics(given.out / name / "metrics.jsonl")
         curves[name] = [float(line["loss"]) for line in lines]
     _print(curves)

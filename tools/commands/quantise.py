@@ -167,11 +167,14 @@ def _print(done: "Quantised", found: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    grid = Table(title="matrices in FP8")
-    for name in ("weight", "shape", "error of norm", "largest of its block"):
+    grid = Table(
+        title="matrices in FP8",
+        caption="error: norm of the difference; largest: over the largest value of its block",
+    )
+    for name in ("weight", "shape", "error", "largest"):
         grid.add_column(name, justify="left" if name == "weight" else "right", no_wrap=True)
     for name, error in done.errors.items():
-        shape = " x ".join(map(str, error.shape))
+        shape = "x".join(map(str, error.shape))
         grid.add_row(name, shape, f"{error.relative:.2%}", f"{error.largest:.2%}")
     console.print(grid)
     for line in _lines(done, found):
