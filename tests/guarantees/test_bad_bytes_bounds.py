@@ -154,7 +154,7 @@ def test_above_the_ceiling_it_is_an_error_that_says_what_to_do(
     ):
         handed_out.extend((batch.step, batch.slot) for batch in loader)
     # The one that is too many: of several in a pack, the last.
-    last = sorted(reference, key=lambda span: (span.step, span.slot))[-1]
+    last = max(reversed(reference), key=lambda span: (span.step, span.slot))
     for part in (
         rf"\(step {last.step}, slot {last.slot}\)",
         f"episode {last.episode_id}",
