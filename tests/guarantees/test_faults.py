@@ -170,7 +170,8 @@ def test_a_stall_that_is_released_changes_no_byte(scene: Scene, proxy: S3Proxy) 
 
     releasing = threading.Thread(target=release)
     releasing.start()
-    result = _prove(scene, proxy, Fault(kind="stall", path=_DATA), storage=StorageSettings())
+    stall = Fault(kind="stall", path=_DATA)
+    result = _prove(scene, proxy, stall, storage=StorageSettings(), process="inline")
     releasing.join()
     assert result.passed, result.differences
     assert result.outcome == "the same bytes"
@@ -181,7 +182,8 @@ def test_a_store_that_does_not_recover_is_a_named_error(
     scene: Scene, proxy: S3Proxy, kind: Kind
 ) -> None:
     """And what comes after it, without faults, is right."""
-    result = _prove(scene, proxy, Fault(kind=kind, path=_DATA), storage=_IMPATIENT)
+    fault = Fault(kind=kind, path=_DATA)
+    result = _prove(scene, proxy, fault, storage=_IMPATIENT, process="inline")
     assert result.passed, result.differences
     assert result.outcome.startswith("StorageTimeoutError: s3://")
     assert "go on from the last saved position" in result.outcome
