@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +166,10 @@ def test_an_append_applied_twice_is_seen_once(
     assert state(lake) == uninterrupted
 
 
-def start(lake: Lake, *, backwards: bool = False) -> tuple[SpawnProcess, Connection]:
+def start(lake: Lake, *, backwards: bool = False) -> tuple[ForkServerProcess, Connection]:
     """A writer in a process of its own, and the pipe to start it by and hear of it."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.guarantees.small_ingest"])
     mine, theirs = context.Pipe()
     process = context.Process(
         target=ingest_in_process, args=(lake.uri, theirs), kwargs={"backwards": backwards}
