@@ -140,7 +140,7 @@ def test_a_trainer_that_breaks_the_rules_is_caught(
             ranks.program(process="inline", extra={"num_steps": plan.num_steps}),
             PlannedSteps.of_plan(plan),
             world_sizes=(2,),
-            num_kills=3,
+            num_kills=1,
             kills=("job",),
             seed=1,
         )

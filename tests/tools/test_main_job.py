@@ -1,25 +1,19 @@
 """The main job as a user does it: every command, from a recording to an assessed policy."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from typer.testing import CliRunner
+
+from tools.cli import build_app
 
 _PLAN = ("--horizon", "4", "--image-tokens", "1", "--budget-tokens", "256", "--slots", "2")
 
 
 def _headrace(*arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.cli", *arguments, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(build_app(), [*arguments, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
 
 
