@@ -19,7 +19,7 @@ from loader.storage.settings import StorageSettings
 from loader.windows.samples import WindowSamples
 from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
-from tests.loader.window_truth import (
+from tests.loader.windows.window_truth import (
     episodes_by_id,
     expected,
     places,

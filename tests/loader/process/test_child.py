@@ -26,7 +26,7 @@ from tests.loader import scenes
 from tests.loader.scenes import digest, scene_plan
 
 _NUMPY: dict[str, Any] = {"framework": "numpy"}
-_REPOSITORY = Path(__file__).parents[2]
+_REPOSITORY = Path(__file__).parents[3]
 
 
 def children_of(pid: int) -> list[int]:

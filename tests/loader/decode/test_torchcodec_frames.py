@@ -26,7 +26,7 @@ from loader.observe.metrics import LoaderMetrics
 from loader.torch_face import Batch
 from packing.plan import Plan
 from packing.plan_store import save_plan
-from tests.loader.coded_clips import ENCODERS, coded_clip
+from tests.loader.decode.coded_clips import ENCODERS, coded_clip
 from tests.loader.scenes import digest, scene_lake, scene_plan
 from tests.loader.video_kinds import bframe_video
 

@@ -13,7 +13,7 @@ from lake.errors import VideoError
 from lake.video_decode import FrameDecoder
 from lake.video_runs import DecodeRun, RunTable
 from loader.decode.run_container import TICK, run_as_file
-from tests.loader.coded_clips import ENCODERS, coded_clip
+from tests.loader.decode.coded_clips import ENCODERS, coded_clip
 from tests.loader.video_kinds import bframe_video
 
 

@@ -14,7 +14,7 @@ from loader import LoaderError, LoaderStateError
 from loader.windows.block_shuffle import BlockShuffle
 from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
-from tests.loader.window_truth import require_same
+from tests.loader.windows.window_truth import require_same
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from loader.storage.tiers import Tiers
 from loader.windows.window import Window
 from tests.episodes import make_episode, make_filmed_episode
 from tests.loader.damage import damaged_copy
-from tests.loader.window_truth import episodes_by_id, expected, places, require_same
+from tests.loader.windows.window_truth import episodes_by_id, expected, places, require_same
 
 
 def open_window(lake: Lake, **options: Any) -> Window:

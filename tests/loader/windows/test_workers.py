@@ -12,7 +12,7 @@ from lake import Lake, create_lake, open_lake
 from loader import LoaderError
 from loader.windows.window import Window
 from tests.loader import scenes
-from tests.loader.window_truth import require_same
+from tests.loader.windows.window_truth import require_same
 from tests.s3_server import S3Server
 
 KEYS = ["state", "top", "action"]
