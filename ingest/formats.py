@@ -8,15 +8,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingest.dexdata.source import FORMAT as DEXDATA
 from ingest.errors import UnknownFormatError
+from ingest.hdf5.agibot import FORMAT as HDF5_AGIBOT
 from ingest.hdf5.aloha import FORMAT as HDF5_ALOHA
+from ingest.hdf5.droid import FORMAT as HDF5_DROID
 from ingest.hdf5.files import hdf5_damage
 from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
 from ingest.natural_order import natural_key
 from ingest.source import Format
+from ingest.zarr.replay_buffer import FORMAT as ZARR
 
-FORMATS: tuple[Format, ...] = (LEROBOT, HDF5_ALOHA, HDF5_ROBOMIMIC)
+FORMATS: tuple[Format, ...] = (
+    LEROBOT,
+    HDF5_ALOHA,
+    HDF5_ROBOMIMIC,
+    HDF5_DROID,
+    HDF5_AGIBOT,
+    ZARR,
+    DEXDATA,
+)
 
 # Papers that lie beside recordings; a folder's other files are reported where no reader takes them.
 _PAPERS = re.compile(r"(readme|licen[cs]e|notice|citation|\.).*|.*\.(md|txt|pdf)", re.IGNORECASE)

@@ -4,18 +4,12 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any, Final, Self
 
-import pyarrow.compute as pc
-
-from loader.cursor import Cursor
 from loader.errors import BadDataError
 from loader.observe.metrics import LoaderMetrics
-from packing.stored_plan import AnyPlan
 
 _LOG: Final = logging.getLogger("headrace.loader")
-_ROWS_AT_ONCE: Final = 256  # of a plan that is left in the lake, few chunks are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,23 +67,22 @@ class BadSpans:
     Attributes:
         handed_out: those of batches that were handed out.
 
+    The ceiling is a share of the whole plan, not of the rank's part of it: what streams on one rank
+    streams on any number of them.
+
     Args:
-        plan: what is streamed.
-        cursor: which packs of it are the rank's.
-        max_share: the most bad spans, as a share of those that the plan has for this rank.
+        planned: occurrences of spans in the plan.
+        max_share: the most bad spans that a rank may hand out, as a share of them.
         metrics: where to count.
     """
 
-    def __init__(
-        self, plan: AnyPlan, cursor: Cursor, max_share: float, metrics: LoaderMetrics
-    ) -> None:
+    def __init__(self, planned: int, max_share: float, metrics: LoaderMetrics) -> None:
         self.handed_out: Final[list[BadSpan]] = []
         self._received: deque[BadSpan] = deque()
-        self._plan = plan
-        self._cursor = cursor
+        self._planned = planned
         self._max_share = max_share
+        self._allowed = int(max_share * planned * (1 + 1e-12))  # 3e-4 of 10,000 are 3
         self._metrics = metrics
-        self._total: int | None = None
         self._warned: set[tuple[str, str]] = set()
 
     def receive(self, bad: Sequence[BadSpan]) -> None:
@@ -101,10 +94,9 @@ class BadSpans:
         if not bad:
             return
         self._received += bad
-        count, total = len(self.handed_out) + len(self._received), self._spans_of_rank()
-        allowed = int(self._max_share * total * (1 + 1e-12))  # 3e-4 of 10,000 are 3
-        if count > allowed:
-            raise BadDataError(self._too_many(bad[-1], count, allowed))
+        count = len(self.handed_out) + len(self._received)
+        if count > self._allowed:
+            raise BadDataError(self._too_many(bad[-1], count))
         self._metrics.add(bad_spans=len(bad))
         for span in bad:
             if (key := (span.episode_id, span.camera)) in self._warned:
@@ -123,27 +115,12 @@ class BadSpans:
         while self._received and (self._received[0].step, self._received[0].slot) == (step, slot):
             self.handed_out.append(self._received.popleft())
 
-    def _spans_of_rank(self) -> int:
-        """Spans that the whole plan has for this rank, counted once it matters."""
-        if self._total is None:
-            slots, ours = self._cursor.slots_per_step, self._cursor
-            rows = (
-                step * slots + slot
-                for step in range(ours.num_steps)
-                for slot in range(ours.rank, slots, ours.world_size)
-            )
-            total = 0
-            while part := list(islice(rows, _ROWS_AT_ONCE)):
-                lengths = pc.list_value_length(self._plan.take_packs(part)["span_id"])
-                total += int(pc.sum(lengths).as_py() or 0)
-            self._total = total
-        return self._total
-
-    def _too_many(self, span: BadSpan, count: int, allowed: int) -> str:
+    def _too_many(self, span: BadSpan, count: int) -> str:
         return (
             f"span {span.span_id} (step {span.step}, slot {span.slot}) shows what is damaged in the"
-            f" lake, {span.where}: {span.reason}; {count} of this rank's {self._spans_of_rank()}"
-            f" spans are bad so far, and max_bad_share={self._max_share:g} allows {allowed}."
+            f" lake, {span.where}: {span.reason}; {count} spans of this rank are bad so far, and"
+            f" max_bad_share={self._max_share:g} of the plan's {self._planned} allows"
+            f" {self._allowed}."
             " `headrace doctor` lists what is damaged: restore the lake's files from a copy, make a"
             " plan without these episodes, or raise max_bad_share to train without these spans"
         )

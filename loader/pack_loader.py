@@ -72,9 +72,9 @@ class PackLoader:
             True for the recorded packets (the same batches, bit for bit), or the name of a set,
             whose pictures may have been scaled and encoded again; see `source`.
         storage: time-outs, request budget and the node's cache.
-        max_bad_share: the most spans damaged in the lake (`bad_spans`) that are handed out as
-            padding, as a share of this rank's spans in the plan; one more is a `BadDataError`. In a
-            plan of fewer than 10,000 spans per rank the default allows none.
+        max_bad_share: the most spans damaged in the lake (`bad_spans`) that this rank hands out as
+            padding, as a share of the plan's spans over all epochs and ranks; one more is a
+            `BadDataError`. In a plan of fewer than 10,000 spans the default allows none.
         log_every_s: seconds between lines of figures in the log `headrace.loader` (level INFO),
             None for no lines.
 
@@ -148,7 +148,7 @@ class PackLoader:
         self._running: Iterator[PackedBatch[Any]] | None = None
         self.framework: Final = framework
         self.metrics = LoaderMetrics()
-        self._bad = BadSpans(self._plan, self._cursor, self._max_bad_share, self.metrics)
+        self._bad = BadSpans(self._plan.header.num_occurrences, self._max_bad_share, self.metrics)
 
     @classmethod
     def from_episodes(
@@ -269,7 +269,7 @@ class PackLoader:
         """
         self.close()
         self.metrics = LoaderMetrics()
-        self._bad = BadSpans(self._plan, self._cursor, self._max_bad_share, self.metrics)
+        self._bad = BadSpans(self._plan.header.num_occurrences, self._max_bad_share, self.metrics)
         self._running = self._handed_out(batches_of)
         return self._running
 

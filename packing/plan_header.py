@@ -239,6 +239,11 @@ class PlanHeader:
         return sum(segment.num_spans for segment in self.segments)
 
     @property
+    def num_occurrences(self) -> int:
+        """Spans in the packs of all epochs: one is counted each time that it is planned."""
+        return sum(source.planned for segment in self.segments for source in segment.audit)
+
+    @property
     def epochs(self) -> int:
         """Epochs of all segments."""
         return sum(segment.epochs for segment in self.segments)

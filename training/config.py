@@ -85,8 +85,8 @@ class LoaderConfig(Settings):
         cache_dir: folder on a local disk that all ranks of the node share as a cache of what they
             read from the lake; None for no cache.
         cache_gb: what that cache may take, in GB.
-        max_bad_share: the most spans damaged in the lake that are trained on as padding without
-            loss, as a share of a rank's spans; one more ends the run.
+        max_bad_share: the most spans damaged in the lake that a rank trains on as padding without
+            loss, as a share of the plan's spans; one more ends the run.
     """
 
     process: Literal["child", "inline"] = "child"
@@ -159,10 +159,14 @@ class TrainConfig(Settings):
         loader: how batches are fed.
         observe: what it shows.
         steps: optimizer steps; None trains to the end of the plan.
+        padded: give the model the spans of each pack padded to the longest of them, to see what
+            packing saves: the same batches, loss and gradients, more tokens.
         precision: number formats.
         distributed: how ranks share the weights.
         attention: name of a backend (see `training.attention.varlen`), or `auto` to measure those
             that can run at the start.
+        deterministic: every operation gives the same bits every time, on a GPU too, or is refused;
+            slower there.
         seed: of the initial weights. Noise and time of flow matching come from the plan instead.
         log_every: steps between two lines of metrics.
         threads: CPU threads of torch; 0 leaves its default.
@@ -173,10 +177,12 @@ class TrainConfig(Settings):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     steps: int | None = None
+    padded: bool = False
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     observe: ObserveConfig = field(default_factory=ObserveConfig)
     attention: str = "auto"
+    deterministic: bool = False
     seed: int = 0
     log_every: int = 10
     threads: int = 1
@@ -185,6 +191,11 @@ class TrainConfig(Settings):
         if self.steps is not None:
             require_positive("steps", self.steps)
         require_positive("log_every", self.log_every)
+        if self.padded and self.distributed.compile:
+            raise ConfigError(
+                "padded packs differ in size from step to step, and distributed.compile would"
+                " compile again and again: leave one of the two away"
+            )
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed must lie in [0, 2**63), not {self.seed}")
         if self.threads < 0:

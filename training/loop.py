@@ -31,6 +31,7 @@ from training.checkpoints.folder import Progress, latest_checkpoint, read_progre
 from training.checkpoints.load import load_checkpoint
 from training.checkpoints.writer import CheckpointWriter
 from training.config import TrainConfig
+from training.deterministic import deterministic
 from training.distributed import Ranks, process_group, said_by_first
 from training.errors import ConfigError, NonFiniteLossError
 from training.logs.lineage import enter_run
@@ -44,6 +45,7 @@ from training.loss import (
     scale_gradients,
 )
 from training.models.kinds import ModelConfig, build_model
+from training.padded import padded_pack
 from training.parallel import Shared, share
 from training.policy_spec import PolicySpec
 from training.precision.choose import Fp8Choice, choose_fp8, require_aligned, token_multiple
@@ -119,7 +121,12 @@ def train(
     total_steps = _total_steps(config, plan)
     if config.threads:
         torch.set_num_threads(config.threads)
-    with process_group() as ranks, run_folder(out, ranks), sigterm_flag() as terminated:
+    with (
+        process_group() as ranks,
+        run_folder(out, ranks),
+        deterministic(config.deterministic),
+        sigterm_flag() as terminated,
+    ):
         torch.manual_seed(config.seed)
         spec = PolicySpec.from_plan(plan.header, image_size=config.loader.image_size)
         dtype = torch.bfloat16 if config.precision.dtype == "bf16" else torch.float32
@@ -135,7 +142,7 @@ def train(
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
             choice, steps = _choose_attention(
-                config, shared, _steps(loader, ranks.device, fp8), ranks
+                config, shared, _steps(loader, ranks.device, fp8), ranks, fp8
             )
             facts = {
                 "run_id": run.run_id,
@@ -168,15 +175,17 @@ def train(
                     with profiled(
                         out / "profile", ranks, step + 1, every=config.observe.profile_every
                     ):
-                        losses = _backward(shared, packs, loss_of, ranks, dtype)
-                    computed = time.perf_counter()
+                        computed = [_computed(pack, config, fp8) for pack in packs]
+                        losses = _backward(shared, computed, loss_of, ranks, dtype)
+                    done = time.perf_counter()
                     totals = step_totals(
                         model,
                         packs,
+                        computed if config.padded else (),
                         losses,
                         ranks.device,
                         wait_s=fed - begin,
-                        compute_s=computed - fed,
+                        compute_s=done - fed,
                         terminated=terminated.is_set(),
                     )
                     items = round(totals.sums.action_values)
@@ -279,8 +288,17 @@ def _steps(loader: PackLoader, device: torch.device, fp8: Fp8Choice) -> Iterator
             packs = []
 
 
+def _computed(pack: Batch, config: TrainConfig, fp8: Fp8Choice) -> Batch:
+    """What the model is given in place of a pack: itself, or its spans padded to the longest."""
+    return padded_pack(pack, token_multiple(fp8)) if config.padded else pack
+
+
 def _choose_attention(
-    config: TrainConfig, shared: Shared, steps: Iterator[list[Batch]], ranks: Ranks
+    config: TrainConfig,
+    shared: Shared,
+    steps: Iterator[list[Batch]],
+    ranks: Ranks,
+    fp8: Fp8Choice,
 ) -> tuple[Choice, Iterator[list[Batch]]]:
     """The backend that all ranks use, and the steps again: measuring it looks at the first one."""
     seen: list[list[Batch]] = []
@@ -290,7 +308,8 @@ def _choose_attention(
         seen.extend(islice(steps, 1))
         half = torch.autocast(ranks.device.type, dtype, enabled=dtype == torch.bfloat16)
         with torch.no_grad(), half:
-            return [call for packs in seen for call in calls_of(partial(shared.call, packs[0]))]
+            first = [_computed(packs[0], config, fp8) for packs in seen]
+            return [call for pack in first for call in calls_of(partial(shared.call, pack))]
 
     choice = choose_backend(config.attention, ranks.device, dtype, calls)
     return said_by_first(choice, ranks), chain(seen, steps)

@@ -58,7 +58,7 @@ def padded_batches(
     """Split a packed batch into padded ones.
 
     Args:
-        batch: packed, on the host.
+        batch: packed.
         batch_size: spans of a padded batch; the last one may hold fewer.
         pad_to: sizes.
         rows: rows of the spans to take, in their order; None for all of them as they lie.
@@ -67,9 +67,26 @@ def padded_batches(
         ConfigError: a span holds more than it should be padded to, or no picture of the batch tells
             the size of a black one.
     """
-    spans = torch.arange(batch.num_spans) if rows is None else torch.tensor(rows, dtype=torch.int64)
+    device = batch.cu_seqlens.device
+    spans = torch.arange(batch.num_spans, device=device)
+    if rows is not None:
+        spans = torch.tensor(rows, dtype=torch.int64, device=device)
     for chosen in torch.split(spans, batch_size):
         yield _pad(batch, chosen, pad_to)
+
+
+def padded_pack(batch: PackedBatch[Tensor], multiple: int = 1) -> PackedBatch[Tensor]:
+    """All spans of a packed batch padded to its longest; a batch without spans as it is.
+
+    Args:
+        batch: packed, on any device.
+        multiple: of tokens that a padded prefix is rounded up to, so that those of the batch are a
+            multiple of it too.
+    """
+    if not batch.num_spans:
+        return batch
+    longest = -(-batch.max_seqlen // multiple) * multiple
+    return next(padded_batches(batch, batch.num_spans, PadTo(prefix_tokens=longest)))
 
 
 def padded_tokens(batch: PackedBatch[Tensor]) -> int:
@@ -104,15 +121,17 @@ class _Slots(NamedTuple):
 
 
 def _pad(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> PaddedPack[Tensor]:
-    spans = len(chosen)
-    row_of = torch.full((len(batch.span_ids) + 1,), -1)  # the last is for pads of the packed batch
-    row_of[chosen] = torch.arange(spans)
+    spans, device = len(chosen), chosen.device
+    each = torch.arange(spans, device=device)
+    # The last is for pads of the packed batch.
+    row_of = chosen.new_full((len(batch.span_ids) + 1,), -1)
+    row_of[chosen] = each
     missing, prefix_size = _plan_prefix(batch, chosen, pad_to)
     prefix = _places(batch.cu_seqlens, chosen, prefix_size)
     lengths = batch.cu_seqlens_action.diff()[chosen]
     queries = _at_least("action steps", lengths, pad_to.action_steps, batch, chosen)
     action = _places(batch.cu_seqlens_action, chosen, queries)
-    moved = torch.full((len(batch.input_ids),), -1)
+    moved = chosen.new_full((len(batch.input_ids),), -1)
     moved[prefix.source] = prefix.target
 
     kept = (row_of[batch.image_span_ids.long()] >= 0).nonzero()[:, 0]
@@ -123,15 +142,15 @@ def _pad(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> PaddedPac
     )
     states = _elements(batch.cu_seqlens_state, chosen)
     per_state = len(batch.state_token_index) // max(len(batch.state), 1)
-    state_tokens = (states[:, None] * per_state + torch.arange(per_state)).flatten()
+    state_tokens = (states[:, None] * per_state + torch.arange(per_state, device=device)).flatten()
     mask = _spread(batch.action_dim_mask, action, spans, 0)
     weights = _spread(batch.action_loss_weights, action, spans, 0)
     tokens = prefix.size
-    each = torch.arange(spans)
+    query = torch.arange(queries, device=device)
     kv_index = torch.cat(
         (
-            each[:, None] * tokens + torch.arange(tokens),
-            spans * tokens + each[:, None] * queries + torch.arange(queries),
+            each[:, None] * tokens + torch.arange(tokens, device=device),
+            spans * tokens + each[:, None] * queries + query,
         ),
         dim=1,
     )
@@ -143,7 +162,7 @@ def _pad(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> PaddedPac
         token_modality=_spread(batch.token_modality, prefix, spans, Modality.PAD),
         labels=_spread(batch.labels, prefix, spans, IGNORED_LABEL),
         loss_weights=_spread(batch.loss_weights, prefix, spans, 0),
-        cu_seqlens=_every(tokens, spans),
+        cu_seqlens=_every(tokens, each),
         images=_with_black(_kept_images(batch, kept), len(slots.rows)),
         image_span_ids=torch.cat((row_of[batch.image_span_ids.long()[kept]], slots.rows)).to(
             torch.int32
@@ -162,11 +181,11 @@ def _pad(batch: PackedBatch[Tensor], chosen: Tensor, pad_to: PadTo) -> PaddedPac
         ),
         actions=_spread(batch.actions, action, spans, 0),
         action_dim_mask=mask,
-        action_position_ids=torch.arange(queries).repeat(spans),
+        action_position_ids=query.repeat(spans),
         action_loss_weights=weights,
-        cu_seqlens_action=_every(queries, spans),
+        cu_seqlens_action=_every(queries, each),
         kv_index=kv_index.flatten(),
-        cu_seqlens_kv=_every(tokens + queries, spans),
+        cu_seqlens_kv=_every(tokens + queries, each),
         **{
             name: getattr(batch, name)[chosen]
             for name in (
@@ -227,7 +246,7 @@ def _number(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Row, and number inside its row, of each element of rows of these lengths; int64."""
     lengths = lengths.long()
     rows = torch.repeat_interleave(lengths)
-    return rows, torch.arange(len(rows)) - (lengths.cumsum(0) - lengths)[rows]
+    return rows, torch.arange(len(rows), device=rows.device) - (lengths.cumsum(0) - lengths)[rows]
 
 
 def _slots(batch: PackedBatch[Tensor], chosen: Tensor, missing: Tensor, size: int) -> _Slots:
@@ -242,17 +261,17 @@ def _slots(batch: PackedBatch[Tensor], chosen: Tensor, missing: Tensor, size: in
 def _tokens_of_pictures(batch: PackedBatch[Tensor]) -> Tensor:
     """[1] int32 tokens of a picture, the same for all."""
     pictures = len(batch.image_span_ids)
-    return torch.tensor([len(batch.image_token_index) // max(pictures, 1)], dtype=torch.int32)
+    return batch.cu_image_tokens.new_tensor([len(batch.image_token_index) // max(pictures, 1)])
 
 
 def _spread(values: Tensor, places: _Places, spans: int, fill: int) -> Tensor:
-    out = torch.full((spans * places.size, *values.shape[1:]), fill, dtype=values.dtype)
+    out = values.new_full((spans * places.size, *values.shape[1:]), fill)
     out[places.target] = values[places.source]
     return out
 
 
-def _every(length: int, count: int) -> Tensor:
-    return torch.arange(count + 1, dtype=torch.int32) * length
+def _every(length: int, each: Tensor) -> Tensor:
+    return (pad(each + 1, (1, 0)) * length).to(torch.int32)
 
 
 def _kept_images(batch: PackedBatch[Tensor], kept: Tensor) -> tuple[Tensor, ...]:

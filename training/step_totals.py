@@ -12,6 +12,7 @@ from packing.plan_header import PlanHeader
 from training.logs.metrics import StepMetrics, peak_flops
 from training.loss import gather_over_ranks
 from training.models.policy_model import PolicyModel
+from training.padded import padded_tokens
 
 
 class Sums(NamedTuple):
@@ -20,6 +21,7 @@ class Sums(NamedTuple):
     loss: float
     action_values: float
     tokens: float
+    padded_tokens: float
     spans: float
     bad_spans: float
     flops: float
@@ -46,6 +48,7 @@ class StepTotals:
 def step_totals(
     model: nn.Module,
     packs: Sequence[PackedBatch[Tensor]],
+    padded: Sequence[PackedBatch[Tensor]],
     losses: Sequence[float],
     device: torch.device,
     *,
@@ -58,6 +61,7 @@ def step_totals(
     Args:
         model: not wrapped.
         packs: of this rank and step.
+        padded: what was computed in their place, where they were padded.
         losses: sum of each.
         device: of this rank.
         wait_s: waited for the packs.
@@ -68,6 +72,7 @@ def step_totals(
         loss=sum(losses),
         action_values=sum(pack.num_action_items for pack in packs),
         tokens=sum(pack.num_tokens + len(pack.actions) for pack in packs),
+        padded_tokens=sum(padded_tokens(pack) for pack in padded),
         spans=sum(pack.num_spans for pack in packs),
         bad_spans=sum(pack.num_spans - int(pack.sample_weights.count_nonzero()) for pack in packs),
         # A model of the user's own has no estimate, and no MFU. The backward pass costs twice the
@@ -112,7 +117,8 @@ def step_metrics(
         tokens=int(sums.tokens),
         spans=int(sums.spans),
         bad_spans=int(sums.bad_spans),
-        padding_share=1.0 - sums.tokens / (header.budget_tokens * header.slots_per_step),
+        padding_share=1.0
+        - sums.tokens / (sums.padded_tokens or header.budget_tokens * header.slots_per_step),
         step_s=step_s,
         data_wait_share=sums.wait_s / world_size / step_s,
         tokens_per_s=sums.tokens / step_s,

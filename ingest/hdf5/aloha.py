@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ingest.arrays.recorded import Recorded, proposed_spec, read_recorded
+from ingest.arrays.streams import Stream, broken_streams, distinct_names
 from ingest.errors import EpisodeError, SourceError
 from ingest.hdf5.files import (
     attribute_flag,
@@ -28,8 +30,7 @@ from ingest.hdf5.files import (
     open_file,
     read_rows,
 )
-from ingest.hdf5.source import Recorded, proposed_spec, read_recorded
-from ingest.hdf5.streams import Stream, broken_streams, distinct_names
+from ingest.hdf5.rows import Hdf5Rows
 from ingest.natural_order import natural_key
 from ingest.source import (
     EpisodeEntry,
@@ -137,6 +138,7 @@ class AlohaSource:
                     self._describe(file, entry.locator),
                     entry,
                     format_name=self.format,
+                    reader="hdf5",
                     source=printable(self.root.resolve().name),
                     dataset=self.dataset,
                     options=self._options,
@@ -189,7 +191,7 @@ class AlohaSource:
                 Stream(
                     path=name,
                     where=where,
-                    dataset=dataset,
+                    rows=Hdf5Rows(dataset, where),
                     name=_NAMES.get(name) or canonical_name(name.rsplit("/", 1)[-1]),
                     role=_ROLES.get(name, "other"),
                     may_be_pictures=name.startswith(_PICTURES),

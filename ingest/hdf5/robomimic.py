@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ingest.arrays.recorded import Recorded, proposed_spec, read_recorded
+from ingest.arrays.streams import Stream, broken_streams, distinct_names
 from ingest.errors import EpisodeError, SourceError
 from ingest.hdf5.environment import Environment
 from ingest.hdf5.files import (
@@ -29,8 +31,7 @@ from ingest.hdf5.files import (
     open_file,
     read_rows,
 )
-from ingest.hdf5.source import Recorded, proposed_spec, read_recorded
-from ingest.hdf5.streams import Stream, broken_streams, distinct_names
+from ingest.hdf5.rows import Hdf5Rows
 from ingest.natural_order import natural_key
 from ingest.source import (
     EpisodeEntry,
@@ -138,6 +139,7 @@ class RobomimicSource:
             recorded,
             entry,
             format_name=self.format,
+            reader="hdf5",
             source=printable(self.root.name),
             dataset=self.dataset,
             options=self._options,
@@ -179,7 +181,7 @@ class RobomimicSource:
                 Stream(
                     path=path,
                     where=f"{where}/{path}",
-                    dataset=dataset,
+                    rows=Hdf5Rows(dataset, f"{where}/{path}"),
                     name=_stream_name(path),
                     role=_stream_role(path, has_observations=has_observations),
                     may_be_pictures=path.startswith("obs/"),

@@ -4,6 +4,7 @@ Stands where `loader.fetch.fetcher` stands: the same packs come out, and neither
 their indexes are read.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from lake.errors import CorruptDataError, LakeError
 from loader.assembly.shape import BatchShape
 from loader.assembly.signals import PackSignals
 from loader.cursor import Cursor
+from loader.fetch.bad_rows import MOST_REREADS, damaged_on_the_way
 from loader.fetch.episodes import CameraStream
 from loader.fetch.fetched import FetchedPack
 from loader.fetch.fetcher import WINDOW_PACKS, FetchLimits, most_look_ahead
@@ -226,12 +228,33 @@ def _verified(tiers: PackTiers, numbers: Sequence[int]) -> Iterator[memoryview]:
     table = _take(tiers, numbers, _DATA_COLUMNS)
     for row, number in enumerate(numbers):
         data = _sound(table, row, number)
-        if data is None:  # it may have been damaged on its way to us, or to the node's cache
-            again = tiers.take([number], _DATA_COLUMNS, past_caches=True)
-            data = _sound(again, 0, number)
-        if data is None:
+        yield _read_again(tiers, number, _content(table, row)) if data is None else data
+
+
+def _read_again(tiers: PackTiers, number: int, wrong: bytes) -> memoryview:
+    """The bytes of a pack that may have been damaged on its way to us, or to the node's cache.
+
+    Only a set that brings the same wrong bytes twice is damaged, and worth removing.
+    """
+    seen = {wrong}
+    for _ in range(MOST_REREADS):
+        table = tiers.take([number], _DATA_COLUMNS, past_caches=True)
+        data = _sound(table, 0, number)
+        if data is not None:
+            return data
+        wrong = _content(table, 0)
+        if wrong in seen:
             raise _damaged(tiers, number, "does not match its checksum")
-        yield data
+        seen.add(wrong)
+    where = f"materialised pack {number} in {tiers.packs.file_of(number)}"
+    raise CorruptDataError(damaged_on_the_way(f"{where}: does not match its checksum"))
+
+
+def _content(table: pa.Table, row: int) -> bytes:
+    """All that is stored of a pack, as short as a digest."""
+    digest = hashlib.sha256(table["data"][row].as_buffer())
+    digest.update(repr((table["pack"][row].as_py(), table["checksum"][row].as_py())).encode())
+    return digest.digest()
 
 
 def _sound(table: pa.Table, row: int, number: int) -> memoryview | None:

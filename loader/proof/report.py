@@ -37,6 +37,7 @@ class ProofResult:
         seconds: that it took.
         differences: what is not as promised; the first few where there are many.
         outcome: what happened, where a proof allows for several outcomes.
+        unproved: why nothing was proved though nothing is wrong, "" where something was.
     """
 
     proof: str
@@ -47,17 +48,24 @@ class ProofResult:
     seconds: float
     differences: tuple[Difference, ...] = ()
     outcome: str = ""
+    unproved: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is not as promised."""
+        return bool(self.differences)
 
     @property
     def passed(self) -> bool:
-        """Whether all is as promised."""
-        return not self.differences
+        """Whether something was tried, and all is as promised."""
+        return not self.differences and not self.unproved
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
             "proof": self.proof,
             "passed": self.passed,
+            "unproved": self.unproved,
             "tried": self.tried,
             "first_step": self.first_step,
             "stop_step": self.stop_step,

@@ -159,8 +159,8 @@ def test_above_the_ceiling_it_is_an_error_that_says_what_to_do(
         rf"\(step {last.step}, slot {last.slot}\)",
         f"episode {last.episode_id}",
         last.reason,
-        f"{len(reference)} of this rank's {total} spans are bad so far",
-        f"allows {allowed}",
+        f"{len(reference)} spans of this rank are bad so far",
+        f"of the plan's {total} allows {allowed}",
         "headrace doctor",
         "max_bad_share",
     ):
@@ -169,6 +169,27 @@ def test_above_the_ceiling_it_is_an_error_that_says_what_to_do(
     assert all((span.step, span.slot) in handed_out for span in loader.bad_spans)
     with PackLoader(damaged, plan, **options, max_bad_share=len(reference) / total) as loader:
         assert len(list(loader)) == plan.packs.num_rows
+
+
+def test_what_one_rank_may_stream_any_number_of_them_may(
+    damaged: Lake, plan: Plan, reference: list[BadSpan]
+) -> None:
+    share = len(reference) / len(planned_rows(plan))
+    world_size = plan.header.slots_per_step
+    bad = []
+    for rank in range(world_size):
+        with PackLoader(
+            damaged,
+            plan,
+            rank,
+            world_size,
+            process="inline",
+            framework="numpy",
+            max_bad_share=share,
+        ) as loader:
+            assert sum(1 for _ in loader) == plan.packs.num_rows // world_size
+            bad += loader.bad_spans
+    assert sorted(bad, key=str) == sorted(reference, key=str)
 
 
 @pytest.mark.parametrize("share", [0, 1e-4])

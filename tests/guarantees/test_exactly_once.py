@@ -47,7 +47,7 @@ def plans(lake: Lake) -> dict[str, Plan]:
     [
         ("plain", {}, (1, 2), ("worker", "rank", "job"), 3, 0),
         # Of one or two ranks each has several packs per step: killed in it, it begins anew.
-        ("plain", {"process": "inline"}, (3, 1, 2), ("job", "rank"), 3, 2),
+        ("plain", {"process": "inline"}, (3, 1, 2), ("job", "rank"), 4, 2),
         ("mixed", {"process": "inline"}, (2, 1), ("job",), 3, 3),
         ("plain", {"process": "inline", "materialized": True}, (2, 1), ("job",), 3, 5),
     ],

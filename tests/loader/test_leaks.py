@@ -41,7 +41,7 @@ class Left:
         threads: names of its Python threads.
         files: what its descriptors refer to, but for sockets and pipes by kind alone.
         children: its processes, the dead that nobody waited for included.
-        shared: mappings of memory shared without a file, and files in /dev/shm.
+        shared: mappings of memory that is shared without a file, or in /dev/shm.
     """
 
     threads: list[str]

@@ -95,6 +95,32 @@ def test_what_failed_is_said_and_counted(lake: str, monkeypatch: pytest.MonkeyPa
     assert [proof["passed"] for proof in report["proofs"]] == [True, False, False]
 
 
+def _result(**about: Any) -> ProofResult:
+    return ProofResult(
+        proof="a", tried="x", first_step=0, stop_step=12, counts={}, seconds=1.0, **about
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "left"),
+    [
+        ([_result(), _result(unproved="no fault was met")], []),
+        ([_result()], ["stall"]),
+    ],
+)
+def test_what_was_not_proved_is_no_success(
+    lake: str, monkeypatch: pytest.MonkeyPatch, results: list[ProofResult], left: list[str]
+) -> None:
+    monkeypatch.setattr(selftest, "_prove", lambda *_: (results, left))
+    result = _run(lake, "--plan", "mix")
+    assert result.exit_code == 3
+    assert "FAILS" not in result.stdout
+    assert ("NOT PROVED, no fault was met" in result.stdout) is (not left)
+    report = json.loads(_run(lake, "--plan", "mix", "--json").stdout)
+    assert (report["passed"], report["failed"]) == (False, 0)
+    assert report["unproved"] == sum(bool(each.unproved) for each in results)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

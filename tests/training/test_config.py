@@ -80,6 +80,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ({"checkpoint.keep": "0"}, "positive"),
         ({"loader.cache_gb": "0"}, "positive"),
         ({"steps": "0"}, "positive"),
+        ({"padded": "true", "distributed.compile": "true"}, "leave one of the two away"),
     ],
 )
 def test_bad_settings_are_named(overrides: dict[str, Any], message: str) -> None:

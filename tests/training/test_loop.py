@@ -3,6 +3,7 @@ import json
 import os
 import signal
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lake import Lake
 from loader.batch import PackedBatch
 from loader.errors import LoaderError
 from loader.materialized.materialize import materialize
+from loader.pack_loader import PackLoader
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from tests.training.plans import plan_windows, train_config
@@ -29,6 +31,7 @@ from training.loss import Prediction
 from training.models.film.config import FilmConfig
 from training.models.film.model import FilmPolicy
 from training.models.kinds import ModelConfig, build_model
+from training.padded import padded_pack, padded_tokens
 from training.policy_spec import PolicySpec
 from training.precision.config import PrecisionConfig
 from training.trained import Trained
@@ -83,6 +86,48 @@ def test_the_loss_falls(planned: Planned, tmp_path: Path) -> None:
     train(lake, plan, tmp_path / "run", dataclasses.replace(config, optimizer=faster))
     losses = [line["loss"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
     assert sum(losses[-5:]) / 5 < 0.7 * sum(losses[:3]) / 3
+
+
+def test_a_padded_run_computes_more_tokens_and_learns_the_same(
+    planned: Planned, tmp_path: Path
+) -> None:
+    lake, plan = planned
+    config = train_config(steps=6)
+    results = [
+        train(lake, plan, tmp_path / name, dataclasses.replace(config, padded=name == "padded"))
+        for name in ("packed", "padded")
+    ]
+    packed, padded = (
+        read_metrics(result.checkpoint.parents[1] / "metrics.jsonl") for result in results
+    )
+    with PackLoader(lake, plan, 0, 1, process="inline") as loader:
+        batches = list(islice(loader, 6 * plan.header.slots_per_step))
+    computed = [padded_tokens(padded_pack(batch)) if batch.num_spans else 0 for batch in batches]
+    slots = plan.header.slots_per_step
+    for number, (one, other) in enumerate(zip(packed, padded, strict=True)):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+        assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
+        assert (other["tokens"], other["spans"]) == (one["tokens"], one["spans"])
+        total = sum(computed[number * slots : (number + 1) * slots])
+        assert total > one["tokens"]
+        assert other["padding_share"] == pytest.approx(1 - one["tokens"] / total)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_deterministic_run_says_so_to_torch_and_takes_it_back(
+    planned: Planned, tmp_path: Path, *, wanted: bool
+) -> None:
+    lake, plan = planned
+    told: list[bool] = []
+    train(
+        lake,
+        plan,
+        tmp_path / "run",
+        dataclasses.replace(train_config(steps=1), deterministic=wanted),
+        on_step=lambda _metrics, _steps: told.append(torch.are_deterministic_algorithms_enabled()),
+    )
+    assert told == [wanted]
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_finished_run_is_left_as_it_is(planned: Planned, tmp_path: Path) -> None:

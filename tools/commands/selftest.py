@@ -25,6 +25,7 @@ _WORLD_SIZES: Final = (1, 2, 3)
 _EPISODES: Final = 24
 _BUDGET_TOKENS: Final = 2048
 _SHOWN: Final = 5
+_UNPROVED_EXIT: Final = 3
 
 Tell = Callable[[str, int, int], None]
 
@@ -60,7 +61,8 @@ def selftest(
     plan. Elastic: every way to stream gives the same bytes. Faults: reads that fail, stall or bring
     wrong bytes change nothing that is delivered, or end in a named error.
 
-    Nothing is written to the lake. The exit code is 1 where a proof failed.
+    Nothing is written to the lake. The exit code is 1 where a proof failed, and 3 where none did
+    but time was too short to prove all of them.
     """
     from lake import open_lake
     from loader.proof.planned import PlannedSteps
@@ -72,15 +74,17 @@ def selftest(
     planned = PlannedSteps.of_plan(chosen, first_step, steps)
     with _progress(hidden=as_json) as tell:
         results, left = _prove(opened, chosen, planned, worlds, kills, seed, seconds, tell)
-    failed = sum(not result.passed for result in results)
+    failed = sum(result.failed for result in results)
+    unproved = [result for result in results if not result.failed and result.unproved]
     report = {
         "lake": lake,
         "plan": plan,
         "plan_hash": chosen.plan_hash,
         "whole_plan": planned.whole,
         "world_sizes": worlds,
-        "passed": not failed,
+        "passed": not (failed or unproved or left),
         "failed": failed,
+        "unproved": len(unproved),
         "proofs": [result.to_dict() for result in results],
         "not_tried": left,
     }
@@ -90,6 +94,8 @@ def selftest(
         _print(results, left, f"{_named(plan)}, steps {_range(planned)}", planned.stop_step)
     if failed:
         raise typer.Exit(1)
+    if unproved or left:
+        raise typer.Exit(_UNPROVED_EXIT)
 
 
 def _plan(lake: "Lake", name: str | None, slots: int) -> "AnyPlan":
@@ -234,6 +240,14 @@ def _said(result: "ProofResult") -> str:
     return f"ended in a named {said}, right when resumed" if gave_up and result.passed else said
 
 
+def _verdict(result: "ProofResult") -> Text:
+    if result.failed:
+        return Text("FAILS", "red")
+    if result.unproved:
+        return Text(f"NOT PROVED, {result.unproved}", "yellow")
+    return Text("holds", "green")
+
+
 def _named(plan: str | None) -> str:
     return "a small plan made for this" if plan is None else f"plan {plan}"
 
@@ -255,7 +269,7 @@ def _print(
         compared = f"{counts.get('packs', 0):,} packs, {counts.get('spans', 0):,} spans"
         if result.stop_step < stop_step:
             compared += f", steps up to {result.stop_step}"
-        outcome = Text("holds" if result.passed else "FAILS", "green" if result.passed else "red")
+        outcome = _verdict(result)
         if result.outcome:
             outcome.append(f": {_said(result)}", "default")
         table.add_row(result.proof, result.tried, compared, outcome)

@@ -66,6 +66,13 @@ def train(
     threads: Annotated[
         int | None, typer.Option(min=0, help="CPU threads of torch per process; 0: its default.")
     ] = None,
+    padded: Annotated[
+        bool,
+        typer.Option(
+            "--padded",
+            help="Compute the pads that packing saves, to compare: same batches, loss, gradients.",
+        ),
+    ] = False,
     resume: Annotated[
         Resume,
         typer.Option(help="auto: go on from OUT's checkpoint; never: refuse an OUT with a run."),
@@ -98,6 +105,7 @@ def train(
                     "checkpoint.every_steps": checkpoint_every,
                     "seed": seed,
                     "threads": threads,
+                    "padded": padded or None,
                 }
             ),
             **_parse(settings or []),

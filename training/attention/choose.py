@@ -56,8 +56,9 @@ def choose_backend(
 
     `auto` measures every backend that this machine can train with, forward and backward, on the
     calls of a batch, and refuses those that fail, that compute something other than the reference,
-    or that, where torch is told to be deterministic, give other bits the second time. Where only
-    one can run, as on a CPU, nothing is measured.
+    or that, where torch is told to be deterministic, give other bits the second time; then it
+    takes the first of the rest, since the quickest may be another one when the run goes on. Where
+    only one can run, as on a CPU, nothing is measured.
 
     Args:
         wanted: a name in `training.attention.varlen.BACKENDS`, or `auto`.
@@ -92,6 +93,8 @@ def choose_backend(
         if reason is not None:
             refused[name] = reason
             del usable[name]
+    if torch.are_deterministic_algorithms_enabled():
+        return Choice(name=next(iter(usable)), refused=refused)
     measured = _measure(usable, trials, device)
     return Choice(
         name=min(measured, key=lambda n: measured[n]), measured_ms=measured, refused=refused

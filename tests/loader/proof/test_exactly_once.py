@@ -101,7 +101,9 @@ def test_a_range_of_steps_begins_where_it_is_told() -> None:
 
 def test_time_bounds_what_is_compared() -> None:
     result = _prove(seconds=0.0)
-    assert result.passed
+    assert not result.failed
+    assert not result.passed
+    assert result.unproved == "time was too short for a kill"
     assert (result.first_step, result.stop_step) == (0, 1)
     assert result.counts["spans"] == 4 * 2
     assert result.outcome == "time was too short for more kills"

@@ -31,7 +31,9 @@ def test_faults_that_nobody_notices_pass() -> None:
 
 
 def test_what_met_no_fault_is_said() -> None:
-    assert _prove("nothing").outcome == "the same bytes; no fault was met"
+    result = _prove("nothing")
+    assert (result.passed, result.failed) == (False, False)
+    assert (result.outcome, result.unproved) == ("the same bytes", "no fault was met")
 
 
 def test_giving_up_with_a_name_passes_where_the_rest_can_be_had_after_it() -> None:

@@ -25,4 +25,6 @@ class EmbodimentLinear(nn.Module):
             return x @ self.weight[0] + self.bias[0]
         mine = F.one_hot(embodiment_ids, count).to(x.dtype)
         blocks = (mine[:, :, None] * x[:, None, :]).reshape(len(x), count * width_in)
-        return blocks @ self.weight.reshape(count * width_in, width_out) + mine @ self.bias
+        # Looked up, not multiplied: under autocast the sum stays float32, as with one embodiment.
+        product = blocks @ self.weight.reshape(count * width_in, width_out)
+        return product + F.embedding(embodiment_ids, self.bias)

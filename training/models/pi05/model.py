@@ -151,6 +151,7 @@ class Pi05Policy(FlowPolicy[Prefix]):
     ) -> Tensor:
         """See the base class."""
         x = self.action_in(F.pad(noised, (0, self.config.action_dim - noised.shape[1])))
+        x = x.float()  # what layers add to is not rounded under autocast
         # The published network counts time from the actions to the noise, and points that way.
         embedded = F.silu(self.time_in(sinusoids(1.0 - time, self.config.expert_width)))
         condition = Condition(F.silu(self.time_out(embedded)), encoded.query_spans)

@@ -1,4 +1,4 @@
-"""From HDF5 datasets to the features and cameras of an episode."""
+"""From arrays to the features and cameras of an episode."""
 
 import itertools
 from collections import Counter
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.arrays.pictures import Pictures, as_pictures, read_camera
+from ingest.arrays.rows import Rows, count_rows
 from ingest.errors import EpisodeError
-from ingest.hdf5.files import read_rows
-from ingest.hdf5.pictures import Pictures, as_pictures, read_camera
 from ingest.source import Finding, SourceOptions
 from lake.episode import CameraVideo
 from lake.spec import DTYPES, CameraSpec, FeatureSpec, Role, canonical_name
@@ -20,12 +20,12 @@ from lake.spec import DTYPES, CameraSpec, FeatureSpec, Role, canonical_name
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A dataset of an episode, named and given a role by its dialect.
+    """An array of an episode, named and given a role by its dialect.
 
     Attributes:
         path: path inside the episode, the source name.
         where: file and path inside it, for errors.
-        dataset: the h5py dataset.
+        rows: the array.
         name: canonical name.
         role: role of a numeric stream.
         may_be_pictures: True where rows of bytes or of 3-D arrays are pictures.
@@ -33,7 +33,7 @@ class Stream:
 
     path: str
     where: str
-    dataset: Any
+    rows: Rows
     name: str
     role: Role = "other"
     may_be_pictures: bool = False
@@ -108,7 +108,7 @@ def read_streams(
     for stream in streams:
         try:
             _require_known_type(stream)
-            pictures = as_pictures(stream.dataset, stream.where) if stream.may_be_pictures else None
+            pictures = as_pictures(stream.rows, stream.where) if stream.may_be_pictures else None
             if pictures is not None:
                 _read_pictures(read, stream, pictures, num_steps, fps, options, headers_only)
             else:
@@ -136,7 +136,7 @@ def _read_pictures(
     options: SourceOptions,
     headers_only: bool,  # noqa: FBT001  passed through from the keyword
 ) -> None:
-    count = len(pictures.dataset)
+    count = count_rows(pictures.rows)
     read.camera_specs.append(
         CameraSpec(
             name=stream.name,
@@ -160,25 +160,25 @@ def _read_pictures(
 
 
 def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only: bool) -> None:
-    dataset = stream.dataset
-    if not dataset.shape or dataset.shape[0] != num_steps:
-        rows = f"{dataset.shape[0]} rows" if dataset.shape else "one value or none"
+    rows, shape = stream.rows, stream.rows.shape
+    if not shape or shape[0] != num_steps:
+        found = f"{shape[0]} rows" if shape else "one value or none"
         raise EpisodeError(
-            f"{stream.where}: {rows} for {num_steps} steps",
+            f"{stream.where}: {found} for {num_steps} steps",
             reason="length-differs",
             stream=stream.name,
         )
-    if 0 in dataset.shape[1:]:
+    if 0 in shape[1:]:
         raise EpisodeError(
-            f"{stream.where}: rows of shape {dataset.shape[1:]} hold no value",
+            f"{stream.where}: rows of shape {shape[1:]} hold no value",
             reason="empty-stream",
             stream=stream.name,
         )
-    is_text = dataset.dtype.kind in "OS"
-    dtype = "string" if is_text else dataset.dtype.newbyteorder("=").name
+    is_text = rows.dtype.kind in "OSU"
+    dtype = "string" if is_text else rows.dtype.newbyteorder("=").name
     if dtype not in DTYPES:
         raise EpisodeError(
-            f"{stream.where}: type {dataset.dtype} cannot be stored; there are {', '.join(DTYPES)}",
+            f"{stream.where}: type {rows.dtype} cannot be stored; there are {', '.join(DTYPES)}",
             reason="unsupported-type",
             stream=stream.name,
         )
@@ -187,26 +187,26 @@ def _read_feature(read: Streams, stream: Stream, num_steps: int, *, headers_only
             name=stream.name,
             source_name=stream.path,
             dtype=dtype,
-            shape=tuple(dataset.shape[1:]),
+            shape=tuple(shape[1:]),
             role="language" if is_text else stream.role,
         )
     )
     if headers_only:
         return
-    values = read_rows(dataset, 0, num_steps, stream.where)
+    values = rows.read(0, num_steps)
     if is_text:
         texts = [_text(value, stream) for value in np.asarray(values, object).ravel()]
         array = np.empty(len(texts), object)
         array[:] = texts
-        read.features[stream.name] = array.reshape(dataset.shape)
+        read.features[stream.name] = array.reshape(shape)
     else:
-        read.features[stream.name] = values.astype(dataset.dtype.newbyteorder("="), copy=False)
+        read.features[stream.name] = values.astype(rows.dtype.newbyteorder("="), copy=False)
 
 
 def _require_known_type(stream: Stream) -> None:
     """Ask for the type, which h5py only learns then."""
     try:
-        stream.dataset.dtype  # noqa: B018
+        stream.rows.dtype  # noqa: B018
     except (TypeError, OSError, RuntimeError, ValueError) as error:
         raise EpisodeError(
             f"{stream.where}: its type cannot be read ({error})",

@@ -1,4 +1,4 @@
-"""Pictures stored in HDF5 as arrays or as compressed bytes, turned into a camera.
+"""Pictures stored as arrays or as compressed bytes, turned into a camera.
 
 Three ways are met: raw uint8 [T, H, W, 3], encoded once on the way in; JPEG or PNG bytes padded
 with zeros to one length, uint8 [T, L] (ACT with `compress=True`); bytes of varying length, [T].
@@ -14,8 +14,8 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
 
+from ingest.arrays.rows import Rows, count_rows
 from ingest.errors import EpisodeError
-from ingest.hdf5.files import read_rows
 from lake.episode import CameraVideo
 from lake.errors import VideoError
 from lake.video_encode import encode_frames
@@ -28,16 +28,16 @@ _BLOCK: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """A dataset that holds pictures.
+    """An array that holds pictures.
 
     Attributes:
-        dataset: the h5py dataset.
+        rows: the array.
         where: file and path, for errors.
         kind: how the pictures are stored.
         height, width: in pixels, 0 where only decoding tells.
     """
 
-    dataset: Any
+    rows: Rows
     where: str
     kind: Kind
     height: int = 0
@@ -49,21 +49,21 @@ class Pictures:
         return self.kind == "depth"
 
 
-def as_pictures(dataset: Any, where: str) -> Pictures | None:  # noqa: ANN401  h5py ships no types
-    """Describe a dataset that holds one picture per row, None where it does not."""
-    shape, dtype = dataset.shape, dataset.dtype
-    if shape is None:  # a null dataspace
+def as_pictures(rows: Rows, where: str) -> Pictures | None:
+    """Describe an array that holds one picture per row, None where it does not."""
+    shape, dtype = rows.shape, rows.dtype
+    if shape is None:
         return None
     if len(shape) == 4 and dtype == np.uint8 and shape[3] == 3:
-        return Pictures(dataset=dataset, where=where, kind="raw", height=shape[1], width=shape[2])
+        return Pictures(rows=rows, where=where, kind="raw", height=shape[1], width=shape[2])
     if len(shape) == 3 and dtype == np.uint16:
-        return Pictures(dataset=dataset, where=where, kind="depth", height=shape[1], width=shape[2])
+        return Pictures(rows=rows, where=where, kind="depth", height=shape[1], width=shape[2])
     if not shape or shape[0] == 0:
         return None
     if len(shape) == 2 and dtype == np.uint8:
-        return _if_magic(Pictures(dataset=dataset, where=where, kind="padded"))
+        return _if_magic(Pictures(rows=rows, where=where, kind="padded"))
     if len(shape) == 1 and dtype.kind in "OSV":
-        return _if_magic(Pictures(dataset=dataset, where=where, kind="bytes"))
+        return _if_magic(Pictures(rows=rows, where=where, kind="bytes"))
     return None
 
 
@@ -105,9 +105,9 @@ def read_camera(
 
 
 def _blocks(pictures: Pictures) -> Iterator[Any]:
-    for start in range(0, len(pictures.dataset), _BLOCK):
-        stop = min(start + _BLOCK, len(pictures.dataset))
-        yield read_rows(pictures.dataset, start, stop, pictures.where)
+    count = count_rows(pictures.rows)
+    for start in range(0, count, _BLOCK):
+        yield pictures.rows.read(start, min(start + _BLOCK, count))
 
 
 def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes or vlen arrays
@@ -122,7 +122,7 @@ def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes
 
 
 def _if_magic(pictures: Pictures) -> Pictures | None:
-    first = next(_unpadded(read_rows(pictures.dataset, 0, 1, pictures.where)))
+    first = next(_unpadded(pictures.rows.read(0, 1)))
     return pictures if picture_codec(first) else None
 
 

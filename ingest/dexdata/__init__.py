@@ -1,0 +1,1 @@
+"""Dexdata: a JSON line per step, pictures in videos or files beside it."""
