@@ -3,10 +3,12 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import zarr
+from imagecodecs.numcodecs import Jpegxl, register_codecs
 from numpy.typing import NDArray
 
 from ingest.errors import SourceError
@@ -17,8 +19,6 @@ from ingest.zarr.container import is_replay_buffer
 from ingest.zarr.replay_buffer import ReplayBufferSource
 from lake import Lake, read_frames, read_signals, visible_episodes
 from tests.ingest.hdf5_files import pictures
-
-zarr = pytest.importorskip("zarr")
 
 _ENDS = (5, 12, 14)
 
@@ -39,7 +39,7 @@ def write(
     arrays: Mapping[str, NDArray[Any]],
     ends: Any = _ENDS,
     *,
-    zarr_format: int = 2,
+    zarr_format: Literal[2, 3] = 2,
     chunk: int = 4,
     inside: str = "data/",
 ) -> Path:
@@ -75,7 +75,7 @@ def read_all(path: Path, **options: Any) -> list[EpisodeReading]:
 @pytest.mark.parametrize("name", ["pusht.zarr", "pusht.zarr.zip"])
 @pytest.mark.parametrize("inside", ["data/", ""])
 def test_every_row_of_every_episode_is_read(
-    tmp_path: Path, lake: Lake, name: str, zarr_format: int, inside: str
+    tmp_path: Path, lake: Lake, name: str, zarr_format: Literal[2, 3], inside: str
 ) -> None:
     arrays = arrays_of()
     path = write(tmp_path / name, arrays, zarr_format=zarr_format, inside=inside)
@@ -215,8 +215,7 @@ def test_a_codec_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_jpeg_xl_as_umi_writes_it(tmp_path: Path) -> None:
-    codecs = pytest.importorskip("imagecodecs.numcodecs")
-    codecs.register_codecs(verbose=False)
+    register_codecs(verbose=False)
     seen = pictures(_ENDS[-1], height=32, width=48)
     store = zarr.storage.ZipStore(tmp_path / "dataset.zarr.zip", mode="w")
     group = zarr.create_group(store=store, zarr_format=2)
@@ -225,7 +224,7 @@ def test_jpeg_xl_as_umi_writes_it(tmp_path: Path) -> None:
         shape=seen.shape,
         dtype=seen.dtype,
         chunks=(1, *seen.shape[1:]),
-        compressors=codecs.Jpegxl(lossless=True),
+        compressors=Jpegxl(lossless=True),
     )
     made[...] = seen
     group.create_array("meta/episode_ends", shape=(3,), dtype="i8", chunks=(3,))[...] = _ENDS
