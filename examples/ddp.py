@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from examples.packed_policy import PackedPolicy
-from loader import PackLoader
+from loader import PackLoader, on_device
 from packing.window_spans import WindowSpans
 
 HORIZON = 8
@@ -42,12 +42,12 @@ def train(lake: str, *, steps: int, episodes: str | None = None) -> list[float]:
     losses = []
     sums = torch.zeros(2, dtype=torch.float64, device=device)  # of errors, and of action values
     with loader:
-        for number, batch in enumerate(loader, 1):
+        for number, batch in enumerate(on_device(loader, device), 1):
             last_of_step = number % loader.packs_per_step == 0
             # Gradients are exchanged once per step. Every rank has as many packs in it as any
             # other: where its slots run out it gets packs without spans.
             with contextlib.nullcontext() if last_of_step else policy.no_sync():
-                summed = policy(batch.to(device, non_blocking=True))
+                summed = policy(batch)
                 summed.backward()
             sums += torch.stack([summed.detach().double(), sums.new_tensor(batch.num_action_items)])
             if not last_of_step:

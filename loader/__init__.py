@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         BatchError,
         LoaderError,
         LoaderStateError,
+        StorageTimeoutError,
         WorkerDiedError,
     )
     from loader.materialized.materialize import materialize
@@ -40,6 +41,7 @@ __all__ = [
     "PackLoader",
     "PackedBatch",
     "StorageSettings",
+    "StorageTimeoutError",
     "Window",
     "WorkerDiedError",
     "collate_packed",
@@ -61,6 +63,7 @@ _HOMES = {
     "PackLoader": "pack_loader",
     "PackedBatch": "batch",
     "StorageSettings": "storage.settings",
+    "StorageTimeoutError": "errors",
     "Window": "windows.window",
     "WorkerDiedError": "errors",
     "collate_packed": "windows.collate",

@@ -19,6 +19,7 @@ def check_arguments(
     framework: str,
     decode_device: str | None,
     max_bad_share: float,
+    log_every_s: float | None,
 ) -> None:
     """Check the arguments of `PackLoader` that no plan is needed for.
 
@@ -44,6 +45,8 @@ def check_arguments(
         raise LoaderError(f"image_size={image_size}: (height, width) in pixels, at least 1")
     if not 0 <= max_bad_share <= 1:
         raise LoaderError(f"max_bad_share={max_bad_share}: a share from 0 to 1")
+    if log_every_s is not None and not log_every_s > 0:
+        raise LoaderError(f"log_every_s={log_every_s}: seconds, more than 0, or None for no lines")
     if decode_device is not None:
         _check_decode_device(decode_device, process, image_format, framework)
 

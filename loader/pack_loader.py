@@ -115,6 +115,7 @@ class PackLoader:
             framework=framework,
             decode_device=decode_device,
             max_bad_share=max_bad_share,
+            log_every_s=log_every_s,
         )
         self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
         self._plan = open_plan(self._lake, plan) if isinstance(plan, str) else plan
@@ -203,7 +204,7 @@ class PackLoader:
             layout=chosen,
             tokenizer=tokenizer,
             budget_tokens=budget_tokens,
-            slots_per_step=slots_per_step or world_size,
+            slots_per_step=world_size if slots_per_step is None else slots_per_step,
             mixture=mixture,
             epochs=epochs,
             seed=seed,

@@ -21,6 +21,7 @@ from loader.process.wire import Frame
 from loader.storage.watchdog import WaitNotice
 
 _SHOW_S: Final = 1.0
+_SILENCE_S: Final = 60.0
 
 
 class DecodeProcess:
@@ -40,6 +41,9 @@ class DecodeProcess:
         self._cpu_s = 0.0
         self._ahead_bytes = 0
         self._job = job
+        # What it reads ends in data or an error within the deadline and the attempt that passes it.
+        storage = job.storage
+        self._patience_s = storage.deadline_s + 4 * storage.request_timeout_s + _SILENCE_S
         self._process.send(job.to_message(), (plan_fd,))
 
     def batches(self, metrics: LoaderMetrics) -> Iterator[Received]:
@@ -47,7 +51,8 @@ class DecodeProcess:
 
         Raises:
             HeadraceError: what the decode process raised.
-            WorkerDiedError: it ended without a word.
+            WorkerDiedError: it ended without a word, or hangs: it says nothing for longer than
+                a read may take to end in an error, and a minute more.
             LoaderError: asked for in a fork of the process that started it.
         """
         while True:
@@ -79,7 +84,10 @@ class DecodeProcess:
                 return self._process.channel.receive(_SHOW_S)
             except TimeoutError:
                 self._process.stderr.show()
-                notice.check()
+                if notice.check():
+                    self._process.show_stacks()
+                if notice.waited_s > self._patience_s:
+                    raise self._process.give_up(notice.waited_s) from None
 
     def _awaited(self, metrics: LoaderMetrics) -> str:
         place, job = metrics.waiting_for, self._job

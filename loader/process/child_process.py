@@ -1,6 +1,8 @@
 """A process of our own code that imports neither torch nor the user's program, and its channel."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import weakref
@@ -14,6 +16,8 @@ from loader.process.child_stderr import ChildStderr
 
 _PACKAGE_ROOT: Final = str(Path(loader.__file__).resolve().parents[1])
 _EXIT_S: Final = 5.0
+# Ignored where nobody listens, as in a process that is still starting.
+STACKS_SIGNAL: Final = signal.SIGURG
 
 
 class ChildProcess:
@@ -64,6 +68,21 @@ class ChildProcess:
             self.channel.send(message, fds)
         except ConnectionError as error:
             raise WorkerDiedError(self.obituary()) from error
+
+    def show_stacks(self) -> None:
+        """Have the process write on its stderr what each of its threads is doing."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(STACKS_SIGNAL)
+
+    def give_up(self, waited_s: float) -> WorkerDiedError:
+        """End a process that no longer answers; the error that says so."""
+        self._process.kill()
+        self._process.wait()
+        self.stderr.show()
+        return WorkerDiedError(
+            f"the {self._what} was alive but said nothing for {waited_s:.0f} s, and was killed;"
+            " what its threads were doing is on stderr, unless it was stopped or hung in the kernel"
+        )
 
     def close(self) -> None:
         """End the process and wait for it."""

@@ -4,7 +4,8 @@ A read holds one of a few slots, which are locked files in a folder of the node:
 them however the process ends. A read keeps several requests under way, as many as its process lets
 it (`LANCE_IO_THREADS`), so there are as many slots as the budget holds such reads.
 
-The budget is there to be kind to the store, never to stop a job: who waits too long reads without.
+The budget is there to be kind to the store, never to stop a job: who waits too long reads without,
+and one process holds half of the slots at most, so that one that is stopped leaves some to others.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +29,9 @@ _PER_READ: Final = 16
 _LEAST_READS: Final = 4  # at once, so that one that stalls is not waited for by all others
 _LOOK_AGAIN_S: Final = 0.05  # at the latest; a read takes longer than that
 _LONGEST_WAIT_S: Final = 60.0
+# Once a wait was in vain others will be: for some minutes reads soon go on without a slot.
+_SHORT_WAIT_S: Final = 1.0
+_IN_VAIN_S: Final = 300.0
 
 
 def limit_requests_per_read(requests_per_node: int) -> None:
@@ -55,6 +60,8 @@ class RequestBudget:
         told = os.environ.get(_VARIABLE, "")
         per_read = int(told) if told.isdigit() else 0
         self.slots: Final = max(1, requests_per_node // (per_read or _per_read(requests_per_node)))
+        self._ours = threading.BoundedSemaphore((self.slots + 1) // 2)
+        self._in_vain_until: float | None = None
         store = urlsplit(uri)
         self._store = f"{store.scheme}://{store.netloc}"
         self._name = hashlib.sha256(self._store.encode()).hexdigest()[:16]
@@ -72,6 +79,8 @@ class RequestBudget:
     ) -> Iterator[None]:
         """Hold a slot; where all are taken, wait for one, a minute at the most.
 
+        After a minute in vain, the waits of the next minutes are short.
+
         Args:
             sleep: waits; True where there is nothing to wait for any more.
             clock: monotonic seconds.
@@ -86,21 +95,37 @@ class RequestBudget:
         finally:
             if fd is not None:
                 os.close(fd)
+                self._ours.release()
 
     def _waited_for(
         self, sleep: Callable[[float], object], clock: Callable[[], float]
     ) -> int | None:
         """The descriptor that holds a slot; None after waiting for too long."""
-        deadline = clock() + _LONGEST_WAIT_S
-        while clock() < deadline:
-            for number in range(self.slots):
-                if (fd := self._locked(number)) is not None:
-                    return fd
+        begin, until = clock(), self._in_vain_until
+        wait_s = _LONGEST_WAIT_S if until is None or begin >= until else _SHORT_WAIT_S
+        while clock() < begin + wait_s:
+            if (fd := self._free_slot()) is not None:
+                return fd
             # Drawn, so that those who wait do not come together.
             if sleep(random.random() * _LOOK_AGAIN_S):  # noqa: S311 - no secret
                 return None
-        self._warn(f"none of its {self.slots} reads has ended for {_LONGEST_WAIT_S:.0f} s")
+        if wait_s == _LONGEST_WAIT_S:
+            self._in_vain_until = clock() + _IN_VAIN_S
+            self._warn(f"none of its {self.slots} reads has ended for {_LONGEST_WAIT_S:.0f} s")
         return None
+
+    def _free_slot(self) -> int | None:
+        if not self._ours.acquire(blocking=False):
+            return None
+        fd = None
+        try:
+            for number in range(self.slots):
+                if (fd := self._locked(number)) is not None:
+                    return fd
+            return None
+        finally:
+            if fd is None:
+                self._ours.release()
 
     def _locked(self, number: int) -> int | None:
         path = self._folder / f"{self._name}-{number}"

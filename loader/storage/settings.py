@@ -15,7 +15,9 @@ class StorageSettings:
             no cache.
         cache_bytes: what the cache may take on that disk.
         request_timeout_s: after which one request to an object store is given up and repeated.
-        deadline_s: after which a read that keeps failing becomes an error.
+        deadline_s: after which a read that keeps failing becomes an error. Keep it, and a minute or
+            two, below the time-out of the job's collectives (NCCL's is 600 s): else other ranks die
+            of that one, which names nothing.
         requests_per_node: that all ranks of the node may have under way at one store. At 25 ms
             each, 128 of them are the 5,500 a second that S3 gives.
         stall_warning_s: after which a read, or a wait for a batch, is reported with what runs.
@@ -24,7 +26,7 @@ class StorageSettings:
     cache_dir: str | None = None
     cache_bytes: int = 100 << 30
     request_timeout_s: float = 30.0
-    deadline_s: float = 600.0
+    deadline_s: float = 300.0
     requests_per_node: int = 128
     stall_warning_s: float = 30.0
 

@@ -138,12 +138,19 @@ class WaitNotice:
         self._begin = clock()
         self._reports = 0
 
-    def check(self) -> None:
-        """Say how long it lasts, if that is due."""
-        waited_s = self._clock() - self._begin
-        if waited_s >= (self._reports + 1) * self._warn_after_s:
+    @property
+    def waited_s(self) -> float:
+        """Seconds so far."""
+        return self._clock() - self._begin
+
+    def check(self) -> bool:
+        """Say how long it lasts, if that is due; whether it was."""
+        waited_s = self.waited_s
+        due = waited_s >= (self._reports + 1) * self._warn_after_s
+        if due:
             self._reports = int(waited_s / self._warn_after_s)
             self._report(f"headrace: waited {waited_s:.0f} s for {self._what()}")
+        return due
 
 
 def all_stacks() -> str:

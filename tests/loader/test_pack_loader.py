@@ -36,6 +36,7 @@ _INLINE: dict[str, Any] = {"process": "inline", "framework": "numpy"}
         ({"decode_threads": 2, "decode_device": "cpu"}, "decode_device='cpu': at least 1"),
         ({"buffer_bytes": 1000}, "at least 1048576"),
         ({"image_size": (0, 4)}, "image_size"),
+        ({"log_every_s": 0.0}, "log_every_s=0.0: seconds, more than 0"),
         ({"image_size": 224}, r"image_size=224: \(height, width\)"),
         ({"image_size": (224, 224, 3)}, "image_size"),
         ({"rank": 1}, "rank 1 of world size 1"),

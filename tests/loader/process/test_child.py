@@ -17,8 +17,10 @@ from lake import Lake
 from lake.errors import CorruptDataError, HeadraceError
 from loader import LoaderError, PackLoader, WorkerDiedError
 from loader.process.channel import Channel
+from loader.process.child_process import STACKS_SIGNAL
 from loader.process.error_wire import error_from_message, error_to_message
 from loader.process.plan_wire import plan_from_memfd, plan_to_memfd
+from loader.storage.settings import StorageSettings
 from packing.plan import Plan
 from packing.plan_store import save_plan
 from packing.stored_plan import StoredPlan, open_plan
@@ -74,6 +76,42 @@ def test_a_signal_to_the_whole_group_is_the_consumer_s_to_answer(
         os.kill(worker, number)
         assert len(list(batches)) == plan.num_steps * plan.header.slots_per_step - 1
     assert children_of(os.getpid()) == before
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_worker_that_hangs_is_given_up(
+    scene: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch, *, stopped: bool
+) -> None:
+    monkeypatch.setattr("loader.process.child._SILENCE_S", 2.0)
+    monkeypatch.setattr("loader.process.child._SHOW_S", 0.05)
+    storage = StorageSettings(deadline_s=0.1, request_timeout_s=0.05, stall_warning_s=0.1)
+    before = children_of(os.getpid())
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, storage=storage, **_NUMPY) as loader:
+        batches = iter(loader)
+        next(batches)
+        (worker,) = set(children_of(os.getpid())) - set(before)
+        if stopped:
+            os.kill(worker, signal.SIGSTOP)
+            with pytest.raises(WorkerDiedError, match=r"said nothing for \d+ s, and was killed"):
+                list(batches)
+        else:
+            assert len(list(batches)) == plan.num_steps * plan.header.slots_per_step - 1
+    assert children_of(os.getpid()) == before
+
+
+def test_a_worker_tells_what_its_threads_do(
+    scene: Lake, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = children_of(os.getpid())
+    with PackLoader(scene, plan, buffer_bytes=1 << 20, **_NUMPY) as loader:
+        batches = iter(loader)
+        next(batches)
+        (worker,) = set(children_of(os.getpid())) - set(before)
+        os.kill(worker, STACKS_SIGNAL)
+        list(batches)
+    said = capsys.readouterr().err
+    assert "most recent call first" in said
+    assert "worker.py" in said
 
 
 def test_a_killed_worker_is_named(scene: Lake, plan: Plan) -> None:

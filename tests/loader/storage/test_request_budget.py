@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -48,6 +49,16 @@ from loader.storage.request_budget import RequestBudget
 with RequestBudget("s3://bucket/lake", 16, sys.argv[1]).slot():
     print("held", flush=True)
     sys.stdin.read()
+"""
+
+_GREEDY = """
+import sys
+from loader.storage.request_budget import RequestBudget
+budget = RequestBudget("s3://bucket/lake", 64, sys.argv[1])
+held = [budget._free_slot() for _ in range(4)]
+assert held.count(None) == 2, held
+print("held", flush=True)
+sys.stdin.read()
 """
 
 
@@ -102,7 +113,7 @@ def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
     budget = RequestBudget(URI, 48, str(tmp_path))
     lock = threading.Lock()
     taken, most = 0, 0
-    full = threading.Barrier(3)  # which only three at once can pass
+    full = threading.Barrier(2)  # which only two at once can pass: half of three, rounded up
 
     def use() -> None:
         nonlocal taken, most
@@ -114,12 +125,13 @@ def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
             with lock:
                 taken -= 1
 
-    threads = [threading.Thread(target=use) for _ in range(9)]
+    threads = [threading.Thread(target=use) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 3
+    assert budget.slots == 3
+    assert most == 2
 
 
 def test_a_slot_of_a_killed_process_is_free(tmp_path: Path, open_fds: Callable[[], int]) -> None:
@@ -175,6 +187,30 @@ def test_where_there_is_no_folder_nothing_is_limited_and_it_is_said_once(
     assert "Not a directory" in said
 
 
+def test_a_stopped_process_leaves_slots_for_others(tmp_path: Path) -> None:
+    """It tries to hold all of them, and is stopped as a rank in a debugger would be."""
+    holder = subprocess.Popen(
+        [sys.executable, "-P", "-c", _GREEDY, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=_environment(),
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    holder.send_signal(signal.SIGSTOP)
+    budget = RequestBudget(URI, 64, str(tmp_path))
+    try:
+        with budget.slot(must_not_wait), budget.slot(must_not_wait):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def must_not_wait(_seconds: float) -> None:
+    raise AssertionError("there is no free slot")
+
+
 def test_who_waits_for_a_minute_reads_without_a_slot_and_says_so_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,13 +220,20 @@ def test_who_waits_for_a_minute_reads_without_a_slot_and_says_so_once(
     def sleep(seconds: float) -> None:
         nonlocal now
         assert 0 <= seconds <= 0.05
-        now += seconds + 1
+        now += seconds + 0.5
 
+    def clock() -> float:
+        return now
+
+    waited = []
     with budget.slot():
-        for _ in range(2):
+        for pause_s in (0, 0, 100, 300):
+            now += pause_s
             before = now
-            with budget.slot(sleep, lambda: now):
-                assert 60 <= now - before < 63
+            with budget.slot(sleep, clock):
+                waited.append(now - before)
+    assert [round(seconds / 60) for seconds in waited] == [1, 0, 0, 1]
+    assert max(waited[1:3]) < 2
     assert capfd.readouterr().err.count("none of its 1 reads has ended for 60 s") == 1
 
 
@@ -212,7 +255,7 @@ def test_stores_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_cleaned_while_slots_are_held_is_made_again(tmp_path: Path) -> None:
-    budget = RequestBudget(URI, 16, str(tmp_path))
+    budget = RequestBudget(URI, 48, str(tmp_path))
     with budget.slot():
         shutil.rmtree(tmp_path / "headrace-cache")
         with budget.slot(lambda _: pytest.fail("it waits")):
