@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from catalog.errors import LabelError
 from catalog.selection import Selection
+from lake.edit.apply import Author, edit_of, this_user
+from lake.edit.log import append_edit
 from lake.store import Lake
 from lake.tables import TABLES
 
@@ -18,15 +21,23 @@ LABELS: Final = ("task", "instruction", "success", "quality", "split", "tags")
 LabelValue = str | bool | float | Sequence[str] | None
 
 
-def set_labels(lake: Lake, episodes: Selection | Sequence[str], **labels: LabelValue) -> int:
+def set_labels(
+    lake: Lake,
+    episodes: Selection | Sequence[str],
+    *,
+    by: Author | None = None,
+    **labels: LabelValue,
+) -> int:
     """Set labels of episodes, the same values for all, as one atomic commit.
 
-    Only the label columns are rewritten. `label_version` of every episode goes up by one; where two
-    label at once, both labels are kept and the version may go up once.
+    Only the label columns are rewritten; the table `edits` gets a row that says who did it.
+    `label_version` of every episode goes up by one; where two label at once, both labels are kept
+    and the version may go up once.
 
     Args:
         lake: an unpinned lake.
         episodes: a selection or distinct episode ids.
+        by: who labels and why, kept in the table `edits`; by default the user of this process.
         **labels: of `LABELS`; None clears a label. `success` bool, `quality` number, `tags` list of
             str (replaces the tags that were there), others str.
 
@@ -64,6 +75,12 @@ def set_labels(lake: Lake, episodes: Selection | Sequence[str], **labels: LabelV
             **columns,
             "label_version": pa.array([(versions[i] or 0) + 1 for i in ids], pa.int32()),
         }
+    )
+    # First, so that no label changes without a trace; who was cut short labels again.
+    author = by or this_user()
+    append_edit(
+        lake,
+        lambda _: replace(edit_of("relabel", author, ids), detail={"labels": dict(labels)}),
     )
     with lake.errors_named("set labels"):
         merge = table.merge_insert("episode_id").when_matched_update_all()

@@ -23,6 +23,9 @@ from lake.tables import TABLES
 SCHEMA_SQL: Final = resources.files("catalog").joinpath("schema.sql").read_text(encoding="utf-8")
 _LAYOUT: Final = hashlib.sha256(SCHEMA_SQL.encode()).hexdigest()[:16]
 
+MIRRORED: Final = (*TABLES, "edits")
+"""The lake's tables that are mirrored; a lake that was never edited has no `edits`."""
+
 Fragments = Mapping[str, Mapping[int, str]]
 """Lake table -> fragment id -> key; equal keys mean equal rows."""
 
@@ -46,11 +49,12 @@ class MirrorChange:
 
 def lake_state(lake: Lake) -> MirrorState:
     """Fragments and versions of a pinned lake."""
-    fragments = {}
-    for table in TABLES:
+    fragments: dict[str, dict[int, str]] = {table: {} for table in MIRRORED}
+    for table in filter(lake.has_table, MIRRORED):
         with lake.errors_named(f"list the fragments of {table}"):
             fragments[table] = {f.fragment_id: _key(f) for f in lake.dataset(table).get_fragments()}
-    return MirrorState(fragments, lake.versions())
+    versions = {table: v for table, v in lake.versions().items() if table in MIRRORED}
+    return MirrorState(fragments, versions)
 
 
 def stored_state(connection: duckdb.DuckDBPyConnection) -> MirrorState:
@@ -61,7 +65,7 @@ def stored_state(connection: duckdb.DuckDBPyConnection) -> MirrorState:
     """
     if connection.execute("SELECT digest FROM mirror.layout").fetchall() != [(_LAYOUT,)]:
         raise duckdb.InvalidInputException("it is of another layout")
-    fragments: dict[str, dict[int, str]] = {table: {} for table in TABLES}
+    fragments: dict[str, dict[int, str]] = {table: {} for table in MIRRORED}
     rows = connection.execute("SELECT lake_table, fragment, key FROM mirror.fragments")
     for table, fragment, key in rows.fetchall():
         fragments[table][fragment] = key
@@ -83,7 +87,7 @@ def apply(
     The caller owns the transaction.
     """
     loaded = dropped = rows = 0
-    for table in TABLES:
+    for table in MIRRORED:
         before, after = old.fragments[table], new.fragments[table]
         gone = [f for f, key in before.items() if after.get(f) != key]
         fresh = [f for f, key in after.items() if before.get(f) != key]

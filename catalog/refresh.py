@@ -21,7 +21,6 @@ from catalog.mirror import (
 )
 from catalog.publish import file_identity, publish, remove_litter, workspace
 from lake.store import Lake
-from lake.tables import TABLES
 
 _ATTEMPTS: Final = 8
 
@@ -75,7 +74,7 @@ def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
         for attempt in range(_ATTEMPTS):
             # The lake is looked at after the file, so no published catalog is newer than the look.
             base = file_identity(target)
-            seen = _newest(lake)
+            seen = lake.newest()
             new = lake_state(seen)
             old, rebuilt = _published_state(target)
             if old == new:
@@ -98,14 +97,6 @@ def refresh_catalog(lake: Lake, path: Path | None = None) -> CatalogRefresh:
             " permissions"
         ) from error
     raise AssertionError("unreachable: the last attempt publishes")
-
-
-def _newest(lake: Lake) -> Lake:
-    """The lake pinned to what it holds now; a pinned one as it is."""
-    if lake.pinned is not None:
-        return lake
-    # The ledger first: every row it names is then in the later versions of the others.
-    return lake.at({table: lake.latest(table).version for table in reversed(tuple(TABLES))})
 
 
 def _report(

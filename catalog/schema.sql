@@ -54,20 +54,70 @@ CREATE TABLE mirror.evaluations (
     detail_json VARCHAR, time_ns BIGINT
 );
 
+CREATE TABLE mirror.edits (
+    fragment BIGINT, address UBIGINT, edit VARCHAR, kind VARCHAR, who VARCHAR, why VARCHAR,
+    time_ns BIGINT, episode_ids VARCHAR[], hidden VARCHAR[], shown VARCHAR[], views VARCHAR[],
+    detail_json VARCHAR
+);
+
 CREATE MACRO utc(ns) AS make_timestamp(ns // 1000);
 
 -- Rows that a store applied twice (the reply to a commit got lost): all copies but the first.
 CREATE TABLE mirror.doubled (ingest_key VARCHAR, address UBIGINT);
 
--- Visible: the ledger row of the ingest key names the commit that wrote the row.
-CREATE VIEW mirror.visible AS
-SELECT
-    t.*, c.time_ns AS ingested_ns,
-    -- A source without a clock has its steps numbered: stamps 0, 1, 2, ... are no nanoseconds.
-    CASE WHEN t.num_steps = 1 OR t.duration_ns <> t.num_steps - 1 THEN t.duration_ns END AS timed_ns
+-- Stored: the ledger row of the ingest key names the commit that wrote the row.
+CREATE VIEW mirror.stored AS
+SELECT t.* EXCLUDE (fragment), c.time_ns AS ingested_ns
 FROM mirror.trajectories AS t
 JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.commit_id
 ANTI JOIN mirror.doubled AS d ON d.address = t.address;
+
+-- Episodes that edits made of the steps of stored ones: the last of each id, while those are there.
+CREATE VIEW mirror.made AS
+WITH written AS (
+    SELECT edit, time_ns, unnest(views) AS view FROM mirror.edits
+), parsed AS (
+    SELECT edit, time_ns AS ingested_ns, json_transform_strict(view, '{
+        "address": "UBIGINT", "episode_id": "VARCHAR", "ingest_key": "VARCHAR",
+        "commit_id": "VARCHAR", "source": "VARCHAR", "dataset": "VARCHAR", "embodiment": "VARCHAR",
+        "spec_id": "VARCHAR", "num_steps": "INTEGER", "fps": "DOUBLE", "duration_ns": "BIGINT",
+        "cameras": ["VARCHAR"], "camera_bytes": ["BIGINT"], "camera_codecs": ["VARCHAR"],
+        "camera_widths": ["INTEGER"], "camera_heights": ["INTEGER"], "camera_frames": ["INTEGER"],
+        "camera_missing_steps": ["INTEGER"], "camera_key_frames": ["INTEGER"],
+        "features": ["VARCHAR"], "format": "VARCHAR", "source_files": ["VARCHAR"],
+        "locator": "VARCHAR", "reader": "VARCHAR", "alignment": "VARCHAR", "findings": ["VARCHAR"],
+        "parts": [{"ingest_key": "VARCHAR", "commit_id": "VARCHAR"}]}') AS v
+    FROM written
+), latest AS (
+    SELECT edit, ingested_ns, unnest(v) FROM parsed
+    QUALIFY row_number() OVER (PARTITION BY v.episode_id ORDER BY edit DESC) = 1
+), lost AS (
+    SELECT DISTINCT p.episode_id
+    FROM (SELECT episode_id, unnest(parts) AS part FROM latest) AS p
+    ANTI JOIN mirror.stored AS s
+    ON s.ingest_key = p.part.ingest_key AND s.commit_id = p.part.commit_id
+)
+SELECT * EXCLUDE (edit, parts) FROM latest ANTI JOIN lost USING (episode_id);
+
+-- Hidden: the last edit that says so of an episode hid it.
+CREATE VIEW mirror.hidden AS
+WITH said AS (
+    SELECT edit, unnest(hidden) AS episode_id, true AS hides FROM mirror.edits
+    UNION ALL SELECT edit, unnest(shown), false FROM mirror.edits
+)
+SELECT episode_id, edit FROM (
+    SELECT * FROM said QUALIFY row_number() OVER (PARTITION BY episode_id ORDER BY edit DESC) = 1
+) WHERE hides;
+
+CREATE VIEW mirror.known AS
+SELECT
+    *,
+    -- A source without a clock has its steps numbered: stamps 0, 1, 2, ... are no nanoseconds.
+    CASE WHEN num_steps = 1 OR duration_ns <> num_steps - 1 THEN duration_ns END AS timed_ns
+FROM (SELECT * FROM mirror.stored UNION ALL BY NAME SELECT * FROM mirror.made);
+
+CREATE VIEW mirror.visible AS
+SELECT k.* FROM mirror.known AS k ANTI JOIN mirror.hidden AS h ON h.episode_id = k.episode_id;
 
 CREATE VIEW episodes AS
 SELECT
@@ -135,6 +185,22 @@ FROM mirror.visible GROUP BY dataset;
 CREATE VIEW quarantine AS
 SELECT source, dataset, episode, stream, reason, detail, utc(time_ns) AS quarantined_at
 FROM mirror.quarantine;
+
+CREATE VIEW edits AS
+SELECT
+    edit::BIGINT AS edit, kind, who, why, utc(time_ns) AS edited_at, episode_ids, hidden, shown,
+    detail_json::JSON AS detail
+FROM mirror.edits;
+
+CREATE VIEW hidden_episodes AS
+SELECT
+    k.episode_id, k.dataset, k.source, k.embodiment, k.num_steps, l.task, l.instruction, l.success,
+    l.quality, l.split, l.tags, k.source_files, k.locator, e.edit, e.kind, e.who, e.why,
+    e.edited_at AS hidden_at
+FROM mirror.hidden AS h
+JOIN mirror.known AS k ON k.episode_id = h.episode_id
+JOIN edits AS e ON e.edit = h.edit::BIGINT
+LEFT JOIN mirror.episodes AS l ON l.episode_id = h.episode_id;
 
 CREATE VIEW selections AS
 SELECT

@@ -19,7 +19,7 @@ from lake.store import Lake
 from lake.tables import TABLES
 
 # What a question about episodes is answered from; a later plan or run does not change the answer.
-_PINNED: Final = ("commits", "trajectories", "episodes", "specs", "stats")
+_PINNED: Final = ("commits", "trajectories", "episodes", "specs", "stats", "edits")
 SELECTION_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NULLABLE: Final = ("success", "task", "instruction", "quality", "split", "fps")
 _MIN_PREFIX: Final = 8
@@ -68,7 +68,7 @@ def answer_selection(catalog: Catalog, sql_or_predicate: str, *, name: str = "")
         name=name,
         sql=sql,
         episode_ids=_episode_ids(catalog, sql),
-        versions={table: catalog.versions[table] for table in _PINNED},
+        versions={t: catalog.versions[t] for t in _PINNED if t in catalog.versions},
     )
     return selection if name else replace(selection, name=selection.hash[:12])
 
@@ -119,8 +119,8 @@ def load_selection(lake: Lake, name_or_hash: str) -> Selection:
     return _load(lake, found[0]["selection_hash"])
 
 
-def as_query(sql_or_predicate: str) -> str:
-    """A statement as it is, a condition as the query of the episodes that meet it."""
+def as_query(sql_or_predicate: str, table: str = "episodes") -> str:
+    """A statement as it is, a condition as the query of the episodes in `table` that meet it."""
     text = sql_or_predicate.strip().rstrip(";").strip()
     if not text:
         raise SelectionError("an empty condition; `true` selects every episode")
@@ -129,7 +129,7 @@ def as_query(sql_or_predicate: str) -> str:
         duckdb.extract_statements(text)
     except duckdb.Error:
         end = "\n" if "--" in text else ""  # ends a comment that the condition may end with
-        return f"SELECT episode_id FROM episodes WHERE ({text}{end})"  # noqa: S608 - sandboxed
+        return f"SELECT episode_id FROM {table} WHERE ({text}{end})"  # noqa: S608 - sandboxed
     return text
 
 

@@ -8,17 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.source import Finding
+from lake.edit.view import is_view
 from lake.episode import CameraVideo, Episode, Provenance
 from lake.episode_row import facts_checksum
 from lake.errors import CorruptDataError, LakeError
 from lake.ledger import ledger_rows, orphans
+from lake.raw_read import read_raw
 from lake.read import Signals, read_signals
 from lake.read_video import ByteRange, read_ranges, read_video_indexes
 from lake.store import Lake
-from lake.tables import FACTS, TABLES
+from lake.tables import FACTS, OPTIONAL_TABLES, TABLES
 from lake.take import take_rows
 from lake.video_runs import verify_packets
-from lake.visible import ADDRESS, visible_episodes
+from lake.visible import ADDRESS, stored_episodes, visible_episodes
 
 # Signals are small next to video: several episodes per request, the packets of one at a time.
 _BATCH: Final = 16
@@ -31,10 +33,10 @@ def _no_progress(done: int, total: int) -> None:
 def check_lake(lake: Lake, *, progress: Callable[[int, int], None] = _no_progress) -> list[Finding]:
     """Everything that is wrong with a lake.
 
-    Checked: every table but `trajectories` can be read wholly; each ledger row has its episode and
-    each episode its labels, spec and statistics; rows that no ledger row names; checksums of the
-    facts, times, features, packet indexes and packets; the content hash; frame maps against the
-    steps.
+    Checked: every table but `trajectories` and `raw` can be read wholly; each ledger row has its
+    episode and each episode its labels, spec and statistics; rows that no ledger row names;
+    checksums of the facts, times, features, packet indexes, packets and raw chunks; the content
+    hash; frame maps against the steps.
 
     Args:
         lake: as seen by this handle.
@@ -46,7 +48,7 @@ def check_lake(lake: Lake, *, progress: Callable[[int, int], None] = _no_progres
     unreadable = list(_check_readable(lake))
     visible = visible_episodes(lake, ("episode_id", "ingest_key", "spec_id"))
     sound = {"episodes", "stats", "specs"} - {finding.where for finding in unreadable}
-    findings = [*unreadable, *_check_ledger(lake, visible), *_check_tables(lake, visible, sound)]
+    findings = [*unreadable, *_check_ledger(lake), *_check_tables(lake, visible, sound)]
     ids, addresses = visible["episode_id"].to_pylist(), visible[ADDRESS].to_pylist()
     for start in range(0, len(addresses), _BATCH):
         batch = addresses[start : start + _BATCH]
@@ -56,8 +58,11 @@ def check_lake(lake: Lake, *, progress: Callable[[int, int], None] = _no_progres
 
 
 def _check_readable(lake: Lake) -> Iterator[Finding]:
-    for table in TABLES:
-        if table == "trajectories":  # too large to read for this alone; its rows have checksums
+    for table in filter(lake.has_table, (*TABLES, *OPTIONAL_TABLES)):
+        if table in (
+            "trajectories",
+            "raw",
+        ):  # too large to read for this alone; its rows have checksums
             continue
         try:
             with lake.errors_named(f"read {table}"):
@@ -67,9 +72,10 @@ def _check_readable(lake: Lake) -> Iterator[Finding]:
             yield _finding("unreadable-table", str(error), table=table, episode="")
 
 
-def _check_ledger(lake: Lake, visible: pa.Table) -> Iterator[Finding]:
+def _check_ledger(lake: Lake) -> Iterator[Finding]:
     ledger = ledger_rows(lake)
-    lost = pc.invert(pc.is_in(ledger["ingest_key"], value_set=visible["ingest_key"]))
+    stored = stored_episodes(lake, ["ingest_key"])
+    lost = pc.invert(pc.is_in(ledger["ingest_key"], value_set=stored["ingest_key"]))
     for row in ledger.filter(lost).to_pylist():
         yield _finding(
             "ledger-without-row",
@@ -156,6 +162,7 @@ def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
             )
             return
         cameras[name] = CameraVideo(index=index, payload=data)
+    yield from _check_raw(lake, signals)
     columns = [*FACTS, "facts_checksum", "content_sha256"]
     row = take_rows(lake, [signals.address], columns).to_pylist()[0]
     if facts_checksum(row) != row["facts_checksum"]:
@@ -188,6 +195,17 @@ def _check_episode(lake: Lake, signals: Signals) -> Iterator[Finding]:
             table="trajectories",
             episode=signals.episode_id,
         )
+
+
+def _check_raw(lake: Lake, signals: Signals) -> Iterator[Finding]:
+    """Every chunk of an episode's recording, where it has one."""
+    if is_view(signals.address):
+        return
+    try:
+        for _ in read_raw(lake, signals.episode_id):
+            pass
+    except LakeError as error:
+        yield _finding("corrupt-data", str(error), table="raw", episode=signals.episode_id)
 
 
 def _finding(reason: str, detail: str, *, table: str, episode: str, stream: str = "") -> Finding:

@@ -17,16 +17,23 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lake.create import create_lake as create_lake
     from lake.episode import CameraVideo as CameraVideo
     from lake.episode import Episode as Episode
     from lake.episode import Provenance as Provenance
     from lake.feature_stats import FeatureStats as FeatureStats
     from lake.feature_stats import combine as combine
+    from lake.find import find_episode as find_episode
     from lake.frames import read_frames as read_frames
     from lake.insert import insert_new as insert_new
     from lake.quarantine import QuarantineEntry as QuarantineEntry
+    from lake.raw import RawChunk as RawChunk
+    from lake.raw import RawMessage as RawMessage
+    from lake.raw import RawStream as RawStream
+    from lake.raw_chunks import chunk_messages as chunk_messages
+    from lake.raw_read import read_raw as read_raw
+    from lake.raw_read import read_raw_messages as read_raw_messages
     from lake.read import Signals as Signals
-    from lake.read import find_episode as find_episode
     from lake.read import read_episode as read_episode
     from lake.read import read_signals as read_signals
     from lake.read import read_steps as read_steps
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
     from lake.spec import FeatureSpec as FeatureSpec
     from lake.spec import Spec as Spec
     from lake.store import Lake as Lake
-    from lake.store import create_lake as create_lake
     from lake.store import open_lake as open_lake
     from lake.tables import TABLES as TABLES
     from lake.video_index import VideoIndex as VideoIndex
@@ -48,11 +54,16 @@ if TYPE_CHECKING:
     from lake.writer import WriteReport as WriteReport
 
 _HOMES = {
+    "lake.create": ("create_lake",),
     "lake.episode": ("CameraVideo", "Episode", "Provenance"),
     "lake.feature_stats": ("FeatureStats", "combine"),
     "lake.insert": ("insert_new",),
     "lake.quarantine": ("QuarantineEntry",),
-    "lake.read": ("Signals", "find_episode", "read_episode", "read_signals", "read_steps"),
+    "lake.find": ("find_episode",),
+    "lake.raw": ("RawChunk", "RawMessage", "RawStream"),
+    "lake.raw_chunks": ("chunk_messages",),
+    "lake.raw_read": ("read_raw", "read_raw_messages"),
+    "lake.read": ("Signals", "read_episode", "read_signals", "read_steps"),
     "lake.frames": ("read_frames",),
     "lake.read_video": (
         "ByteRange",
@@ -61,7 +72,7 @@ _HOMES = {
         "read_video_indexes",
     ),
     "lake.spec": ("CameraSpec", "FeatureSpec", "Spec"),
-    "lake.store": ("Lake", "create_lake", "open_lake"),
+    "lake.store": ("Lake", "open_lake"),
     "lake.tables": ("TABLES",),
     "lake.video_index": ("VideoIndex",),
     "lake.video_runs": ("verify_packets",),

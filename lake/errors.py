@@ -27,6 +27,10 @@ class EpisodeNotFoundError(LakeError):
     """An episode id or row address is not visible in this lake (never written, or deleted)."""
 
 
+class EditError(LakeError):
+    """An edit of episodes cannot be made as asked."""
+
+
 class CorruptDataError(LakeError):
     """Stored bytes do not match their checksum, or cannot be parsed."""
 

@@ -8,8 +8,8 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from lake.errors import CorruptDataError, VideoError
+from lake.find import find_episode
 from lake.pixels import PixelConverter, yuv420p_bytes
-from lake.read import find_episode
 from lake.read_video import ByteRange, EpisodeVideos, read_ranges, read_video_indexes
 from lake.store import Lake
 from lake.video_decode import FrameDecoder

@@ -5,7 +5,7 @@ import pyarrow as pa
 from lake.errors import LakeError
 from lake.retry import until_won
 from lake.store import Lake
-from lake.tables import TABLES, primary_key
+from lake.tables import primary_key, schema_of
 
 
 def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
@@ -29,7 +29,7 @@ def insert_new(lake: Lake, table: str, rows: pa.Table) -> int:
     """
     lake.table_uri(table)  # names an unknown table
     keys = primary_key(table)
-    schema = TABLES[table]
+    schema = schema_of(table)
     if not keys:
         raise LakeError(f"table {table} has no key to insert by")
     if unknown := sorted(set(rows.column_names) - set(schema.names)):

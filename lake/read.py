@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from lake.episode import CameraVideo, Episode, Provenance
 from lake.episode_row import facts_checksum
-from lake.errors import CorruptDataError, EpisodeNotFoundError, LakeError, SpecError
+from lake.errors import CorruptDataError, LakeError, SpecError
 from lake.feature_arrays import feature_checksum, row_values
+from lake.find import find_episode
 from lake.read_video import ByteRange, read_ranges, read_video_indexes
 from lake.spec import RESERVED_COLUMNS, FeatureSpec, Spec
 from lake.store import Lake
@@ -137,8 +138,18 @@ def read_episode(lake: Lake, episode_id: str) -> Episode:
         EpisodeNotFoundError: no such episode.
         CorruptDataError: stored bytes do not match their checksum.
     """
-    address = find_episode(lake, episode_id)
+    return read_episode_at(lake, find_episode(lake, episode_id))
+
+
+def read_episode_at(lake: Lake, address: int) -> Episode:
+    """As `read_episode`, by the address of the row, be the episode hidden or not.
+
+    Raises:
+        EpisodeNotFoundError: an address that is not (or no longer) a row.
+        CorruptDataError: stored bytes do not match their checksum.
+    """
     signals = read_signals(lake, [address])[0]
+    episode_id = signals.episode_id
     columns = [*FACTS, "facts_checksum", "content_sha256"]
     row: dict[str, Any] = take_rows(lake, [address], columns).to_pylist()[0]
     if facts_checksum(row) != row["facts_checksum"]:
@@ -173,32 +184,6 @@ def read_episode(lake: Lake, episode_id: str) -> Episode:
     if episode.content_sha256() != row["content_sha256"]:
         raise CorruptDataError(f"episode {episode_id}: content does not match its SHA-256")
     return episode
-
-
-def find_episode(lake: Lake, episode_id: str) -> int:
-    """Row address of an episode.
-
-    Raises:
-        EpisodeNotFoundError: the lake has no such episode.
-    """
-    with lake.errors_named("look up an episode"):
-        named = lake.dataset("commits").to_table(filter=equals("episode_id", episode_id))
-        rows = lake.dataset("trajectories").scanner(
-            columns=["commit_id"],
-            filter=equals("episode_id", episode_id),
-            with_row_address=True,
-        )
-        addresses = [
-            row["_rowaddr"]
-            for row in rows.to_table().to_pylist()
-            if row["commit_id"] in named["commit_id"].to_pylist()
-        ]
-    if not addresses:
-        raise EpisodeNotFoundError(
-            f"{lake.uri}: no episode {episode_id!r}; list those it has with"
-            f" `headrace sql {lake.uri}` and the table `episodes`"
-        )
-    return int(min(addresses))
 
 
 def _feature_columns(lake: Lake, features: Sequence[str] | None) -> list[str]:

@@ -7,9 +7,12 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import xxhash
 
+from lake.edit.read_views import view_segments
+from lake.edit.view import is_view
 from lake.errors import CorruptDataError, LakeError
 from lake.store import Lake
-from lake.take import missing_address, take_rows
+from lake.take import take_rows
+from lake.take_stored import missing_address
 from lake.video_index import VideoIndex
 
 INDEX_COLUMNS: Final = (
@@ -94,6 +97,8 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
     """
     if not ranges:
         return []
+    if any(is_view(wanted.address) for wanted in ranges):
+        return _read_with_views(lake, ranges)
     try:
         with lake.errors_named("read video"):
             found = lake.dataset("trajectories").read_blob_ranges(
@@ -108,3 +113,15 @@ def read_ranges(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
             f" {sum(wanted.length for wanted in ranges)} were asked for"
         )
     return parts
+
+
+def _read_with_views(lake: Lake, ranges: Sequence[ByteRange]) -> list[bytes]:
+    """As `read_ranges`: the ranges of views are read where their packets are stored."""
+    pieces = [
+        [ByteRange(*segment) for segment in view_segments(lake, *wanted)]
+        if is_view(wanted.address)
+        else [wanted]
+        for wanted in ranges
+    ]
+    found = iter(read_ranges(lake, [piece for parts in pieces for piece in parts]))
+    return [b"".join(next(found) for _ in parts) for parts in pieces]

@@ -1,4 +1,4 @@
-"""Creating and opening a lake, and the handle through which everything else reads it."""
+"""Opening a lake, and the handle through which everything else reads it."""
 
 import re
 import threading
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import lance
 import pyarrow as pa
-from lance.fragment import write_fragments
 
 from lake.errors import (
     CorruptDataError,
@@ -19,9 +18,9 @@ from lake.errors import (
     LakeVersionError,
     SpecError,
 )
-from lake.object_store import is_object_store, redact, require_conditional_put
+from lake.object_store import is_object_store, redact
 from lake.spec import Spec
-from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, STORAGE_VERSION, TABLES, equals
+from lake.tables import LAYOUT_KEY, LAYOUT_VERSION, OPTIONAL_TABLES, TABLES, equals
 from lake.vended import CREDENTIALS_FROM, vended_options
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ class Lake:
         self._lock = threading.RLock()
         self._datasets: dict[str, lance.LanceDataset] = {}
         self._seen: dict[str, int] = {}
+        self._absent: set[str] = set()
         self._specs: dict[str, Spec] = {}
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Lake:
 
     def table_uri(self, table: str) -> str:
         """Where a table's Lance dataset lies."""
-        if table not in TABLES:
+        if table not in TABLES and table not in OPTIONAL_TABLES:
             raise LakeError(f"a lake has no table {table!r}; it has {', '.join(TABLES)}")
         return f"{self.uri}/{table}.lance"
 
@@ -102,11 +102,38 @@ class Lake:
                 if table != "commits" and self.pinned is None:
                     # The ledger is seen first, so that the other tables hold all that it names.
                     self.dataset("commits")
+                    # Then the edits, so that the episodes they are about are in `trajectories`.
+                    if table != "edits":
+                        self.has_table("edits")
                 version = (self._seen if self.pinned is None else self.pinned).get(table)
                 if self.pinned is not None and version is None:
                     raise LakeError(f"{self.uri}: table {table} is not among the pinned versions")
                 self._datasets[table] = self._open(table, version)
             return self._datasets[table]
+
+    def has_table(self, table: str) -> bool:
+        """Whether the lake has a table, as this handle sees it: the optional ones come with use.
+
+        Raises:
+            LakeError: the store cannot be reached, or no lake has such a table.
+        """
+        if table in TABLES:
+            return True
+        if self.pinned is not None:
+            return table in self.pinned
+        with self._lock:
+            if table not in self._datasets and table not in self._absent:
+                local = not is_object_store(self.uri)
+                if local and not Path(self.table_uri(table)).is_dir():
+                    self._absent.add(table)
+                    return False
+                try:
+                    self.dataset(table)
+                except LakeError as error:
+                    if "was not found" not in str(error):
+                        raise
+                    self._absent.add(table)
+            return table not in self._absent
 
     def _open(self, table: str, version: int | None) -> lance.LanceDataset:
         scattered = table == "trajectories" and is_object_store(self.uri)
@@ -165,11 +192,17 @@ class Lake:
         """
         if self.pinned is not None:
             return dict(self.pinned)
-        return {table: self.dataset(table).version for table in TABLES}
+        tables = [*TABLES, *(table for table in OPTIONAL_TABLES if self.has_table(table))]
+        return {table: self.dataset(table).version for table in tables}
 
     def at(self, versions: Mapping[str, int]) -> Self:
         """The same lake pinned to versions (as from `versions()`); the caches are shared."""
         return type(self)(self.uri, self._options, versions, self._session)
+
+    def newest(self) -> Self:
+        """The lake pinned to what it holds now, whatever this handle sees; a pinned one stays."""
+        handle = type(self)(self.uri, self._options, self.pinned, self._session)
+        return handle.at(handle.versions())
 
     def with_default_options(self, defaults: Mapping[str, str]) -> Self:
         """The same lake with storage options for those that it does not have."""
@@ -181,6 +214,7 @@ class Lake:
             with self._lock:
                 self._datasets.clear()
                 self._seen.clear()
+                self._absent.clear()
 
     def spec(self, spec_id: str) -> Spec:
         """The spec with this id.
@@ -212,7 +246,7 @@ class Lake:
             if not _from_lance(error):
                 raise
             text = self.redacted(str(error))
-            named = LakeError(f"{self.uri}: {doing}: {_first_sentence(text)}")
+            named = LakeError(f"{self.uri}: {doing}: {first_sentence(text)}")
             # A cause that prints a credential is cut off; any other helps whoever debugs.
             raise named from (error if text == str(error) else None)
 
@@ -238,8 +272,8 @@ def open_lake(
         LakeVersionError: written in a layout this Headrace does not know.
         LakeError: the store cannot be reached.
     """
-    lake = Lake(_normal(uri), storage_options or {}, versions)
-    found = _layout(lake)
+    lake = Lake(normal_uri(uri), storage_options or {}, versions)
+    found = layout_of(lake)
     if found is None:
         raise LakeNotFoundError(
             f"{lake.uri}: no lake here; `headrace ingest SOURCE {lake.uri}` or"
@@ -253,79 +287,7 @@ def open_lake(
     return lake
 
 
-def create_lake(uri: str | Path, *, storage_options: Mapping[str, str] | None = None) -> Lake:
-    """Create an empty lake, or open the one that is there.
-
-    Any number of processes may do so at once. The ledger is created last: a creation that was
-    cut short is not a lake yet, and the next call completes it.
-
-    Raises:
-        CommitConflictError: the object store cannot promise an atomic commit.
-        LakeVersionError: a lake of another layout is there.
-        LakeError: the place cannot be written, or holds something else.
-    """
-    lake = Lake(_normal(uri), storage_options or {})
-    if _layout(lake) is None:
-        if not is_object_store(lake.uri):
-            with lake.errors_named("look at the place for the lake"):
-                _require_free(Path(lake.uri))
-        require_conditional_put(lake.uri, lake.storage_options)
-        for table, schema in TABLES.items():
-            _create_table(lake, table, schema)
-    return open_lake(lake.uri, storage_options=storage_options)
-
-
-def _require_free(folder: Path) -> None:
-    """Refuse a place that holds anything but tables of a lake whose creation was cut short.
-
-    Who forgets to name the lake in `headrace ingest A B` must not get one inside recording B.
-
-    Raises:
-        LakeError: a file, or a folder with other things in it.
-    """
-    if folder.is_file():
-        raise LakeError(f"{folder}: is a file; a lake is a folder, choose another path")
-    if not folder.is_dir():
-        return
-    ours = {f"{table}.lance" for table in TABLES}
-    others = sorted(p.name for p in folder.iterdir() if p.name not in ours and p.name[0] != ".")
-    if others:
-        raise LakeError(
-            f"{folder}: is no lake and not empty (it holds {', '.join(others[:3])}); name a new or"
-            " empty folder for the lake"
-        )
-
-
-def _create_table(lake: Lake, table: str, schema: pa.Schema) -> None:
-    columns = [
-        lance.blob_array([]) if field.name == "video" else pa.array([], field.type)
-        for field in schema
-    ]
-    options = dict(lake.storage_options)
-    try:
-        creation = write_fragments(
-            pa.Table.from_arrays(columns, schema=schema),
-            lake.table_uri(table),
-            mode="create",
-            return_transaction=True,
-            data_storage_version=STORAGE_VERSION,
-            storage_options=options,
-        )
-        # Lance creates by an overwrite. Were it retried after another process had created the
-        # table, it would empty it: so the first version or none.
-        lance.LanceDataset.commit(
-            lake.table_uri(table), creation, storage_options=options, max_retries=0
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        # Another process may have been first, at any moment: what counts is that it is there.
-        try:
-            lake.latest(table)
-        except LakeError:
-            text = _first_sentence(lake.redacted(str(error)))
-            raise LakeError(f"{lake.uri}: table {table} cannot be created: {text}") from None
-
-
-def _layout(lake: Lake) -> str | None:
+def layout_of(lake: Lake) -> str | None:
     """Layout version of what is at the lake's URI; None where there is no ledger."""
     if not is_object_store(lake.uri) and not Path(lake.table_uri("commits")).is_dir():
         return None
@@ -334,9 +296,9 @@ def _layout(lake: Lake) -> str | None:
     except ValueError as error:
         if "was not found" in str(error):
             return None
-        raise LakeError(f"{lake.uri}: {_first_sentence(lake.redacted(str(error)))}") from None
+        raise LakeError(f"{lake.uri}: {first_sentence(lake.redacted(str(error)))}") from None
     except (OSError, RuntimeError) as error:
-        text = _first_sentence(lake.redacted(str(error)))
+        text = first_sentence(lake.redacted(str(error)))
         raise LakeError(
             f"{lake.uri}: cannot be opened: {text}; check the path, endpoint and credentials"
         ) from None
@@ -362,7 +324,12 @@ def _parse_spec(spec_id: str, text: str) -> Spec:
     return spec
 
 
-def _normal(uri: str | Path) -> str:
+def normal_uri(uri: str | Path) -> str:
+    """An object-store URI without a slash at its end, or an absolute path.
+
+    Raises:
+        LakeError: it is empty.
+    """
     text = str(uri).rstrip("/") or str(uri)[:1]
     if not text:
         # Path("") is the working directory, which nobody means by an unset shell variable.
@@ -378,7 +345,7 @@ def _from_lance(error: BaseException) -> bool:
     return isinstance(error, known) or type(error).__name__ == "PanicException"
 
 
-def _first_sentence(text: str) -> str:
+def first_sentence(text: str) -> str:
     """Lance's message without the places in its own source that it appends."""
     lines = _PLACE_IN_LANCE.split(text, maxsplit=1)[0].strip().splitlines()
     return lines[0] if lines else "unknown error"

@@ -4,7 +4,7 @@ Every table is one Lance dataset at `<lake>/<name>.lance`. Key columns carry Lan
 primary key: it is what lets exactly one of several racing insert-only merges win per key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -17,6 +17,8 @@ LAYOUT_VERSION: Final = 1
 LAYOUT_KEY: Final = b"headrace:layout_version"
 STORAGE_VERSION: Final = "2.2"
 VALID_SUFFIX: Final = ":valid"
+CLOCKS: Final = ("log", "publish", "header", "device")
+"""Clocks that a recorder may stamp a message by."""
 
 
 def _key(name: str, position: int = 1) -> pa.Field:
@@ -102,6 +104,39 @@ _STATS: Final = pa.schema(
     ]
 )
 
+_RAW: Final = pa.schema(
+    [
+        *[pa.field(name, pa.string(), nullable=False) for name in ("episode_id", "ingest_key")],
+        pa.field("commit_id", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("chunk", pa.int32(), nullable=False),
+        pa.field("num_messages", pa.int32(), nullable=False),
+        *_text("schema_name", "schema_encoding"),
+        pa.field("schema", pa.large_binary()),
+        *_text("message_encoding", "metadata_json"),
+        *[pa.field(f"{clock}_ns", pa.large_list(pa.int64())) for clock in CLOCKS],
+        pa.field("sequence", pa.large_list(pa.int64())),
+        pa.field("sizes", pa.large_list(pa.int32()), nullable=False),
+        pa.field("payload", pa.large_binary(), nullable=False),
+        *_text("camera"),
+        pa.field("frames", pa.large_list(pa.int32())),
+        pa.field("frame_at", pa.large_list(pa.int32())),
+        pa.field("checksum", pa.uint64(), nullable=False),
+    ]
+)
+
+_LISTS: Final = ("episode_ids", "hidden", "shown", "views")
+
+_EDITS: Final = pa.schema(
+    [
+        _key("edit"),
+        *_text("kind", "who", "why"),
+        pa.field("time_ns", pa.int64()),
+        *[pa.field(name, pa.large_list(pa.string())) for name in _LISTS],
+        *_text("detail_json"),
+    ]
+)
+
 TABLES: Final[Mapping[str, pa.Schema]] = MappingProxyType(
     {
         "trajectories": _TRAJECTORIES,
@@ -178,10 +213,23 @@ columns in `FACTS`. All `camera_*` and
 """
 
 
+OPTIONAL_TABLES: Final[Mapping[str, pa.Schema]] = MappingProxyType({"raw": _RAW, "edits": _EDITS})
+"""Tables that a lake gets when they are first written; a lake without one has nothing in it.
+
+`raw` holds what was recorded: a row is a chunk of messages of one stream of an episode, see
+`lake.raw`. `edits` holds what was changed about episodes since: a row is an edit, see `lake.edit`.
+"""
+
+
+def schema_of(table: str) -> pa.Schema:
+    """Schema of a table at its creation."""
+    return TABLES[table] if table in TABLES else OPTIONAL_TABLES[table]
+
+
 def primary_key(table: str) -> list[str]:
-    """Key columns of a table, empty for `trajectories`."""
+    """Key columns of a table, empty for `trajectories` and `raw`."""
     key = b"lance-schema:unenforced-primary-key"
-    return [field.name for field in TABLES[table] if key in (field.metadata or {})]
+    return [field.name for field in schema_of(table) if key in (field.metadata or {})]
 
 
 def feature_fields(feature: FeatureSpec) -> tuple[pa.Field, pa.Field]:
@@ -198,5 +246,13 @@ def feature_fields(feature: FeatureSpec) -> tuple[pa.Field, pa.Field]:
 
 def equals(column: str, text: str) -> str:
     """A Lance filter for rows whose column holds exactly this text."""
-    quoted = text.replace("'", "''")
-    return f"{column} = '{quoted}'"
+    return f"{column} = {_quoted(text)}"
+
+
+def among(column: str, texts: Iterable[str]) -> str:
+    """A Lance filter for rows whose column holds one of these texts."""
+    return f"{column} IN ({', '.join(map(_quoted, texts))})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -6,6 +6,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.edit.log import edit_state
+from lake.edit.read_views import view_rows
 from lake.ledger import ledger_rows
 from lake.store import Lake
 
@@ -13,15 +15,39 @@ ADDRESS: Final = "address"
 
 
 def visible_episodes(lake: Lake, columns: Sequence[str] = ("episode_id",)) -> pa.Table:
-    """Rows of `trajectories` that the ledger names, in order of their address.
+    """The episodes that were written and not hidden by an edit, and those that edits made of them.
 
     Args:
         lake: as seen by this handle, or pinned.
         columns: columns of `trajectories`; `video` cannot be asked for here.
 
     Returns:
-        The columns, and `address` uint64: the row's Lance address, by which it is read.
+        The columns, and `address` uint64: the row's address, by which it is read; in its order.
     """
+    # The edits before the ledger would miss what they are about; the handle sees to the order.
+    state = edit_state(lake)
+    if not state.edits:
+        return stored_episodes(lake, columns)
+    keys = ("episode_id", "ingest_key", "commit_id")
+    stored = stored_episodes(lake, list(dict.fromkeys([*columns, *keys])))
+    there = set(zip(stored["ingest_key"].to_pylist(), stored["commit_id"].to_pylist(), strict=True))
+    hidden = pa.array(list(state.hidden), pa.string())
+    seen = stored.filter(pc.invert(pc.is_in(stored["episode_id"], value_set=hidden)))
+    seen = seen.select([*columns, ADDRESS])
+    views = sorted(
+        view.address
+        for view in state.views.values()
+        if view.episode_id not in state.hidden and all(p.stored in there for p in view.parts)
+    )
+    if not views:
+        return seen
+    made = view_rows(lake, views, columns)
+    made = made.append_column(ADDRESS, pa.array(views, pa.uint64()))
+    return pa.concat_tables([seen, made.cast(seen.schema)])
+
+
+def stored_episodes(lake: Lake, columns: Sequence[str] = ("episode_id",)) -> pa.Table:
+    """Rows of `trajectories` that the ledger names, hidden or not, as `visible_episodes`."""
     keys = ("ingest_key", "commit_id")
     wanted = list(dict.fromkeys([*columns, *keys]))
     # The ledger first: what it names is then in the later view of `trajectories`.

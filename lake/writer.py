@@ -3,32 +3,36 @@
 One commit is three steps, in this order:
 
 1. `specs`, `episodes`, `stats`: insert-only merges by key, so doing them twice changes nothing;
-2. `trajectories`: one append, rows tagged with a fresh commit id, not yet visible;
+   then `raw`, where there are recordings: one append, rows tagged with a fresh commit id;
+2. `trajectories`: one append, rows tagged with the same commit id, not yet visible;
 3. the ledger: one insert-only merge, one row per episode; from here on they are visible.
 
 Killed between any two, the lake reads as before the commit, and the next writer adopts what
 step 2 left (see `lake.ledger`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-import lance
 import pyarrow as pa
 from lance.fragment import write_fragments
 
+from lake.append import commit_append
+from lake.edit.log import edit_state
 from lake.episode import Episode
 from lake.episode_row import EpisodeRows, episode_rows
-from lake.errors import CommitConflictError, LakeError, SpecError
+from lake.errors import LakeError, SpecError
 from lake.insert import insert_new
 from lake.ledger import LedgerEntry, ledger_rows, new_commit_id, orphans, record
 from lake.object_store import require_conditional_put
 from lake.quarantine import QuarantineEntry, quarantine_rows
+from lake.raw import RawChunk
+from lake.raw_write import RawBatch
 from lake.retry import until_won
 from lake.store import Lake
-from lake.tables import STORAGE_VERSION, TABLES, equals
+from lake.tables import STORAGE_VERSION, TABLES
 
 _ROWS_PER_FILE: Final = 8192
 
@@ -40,7 +44,8 @@ class WriteReport:
     Attributes:
         written: episodes made visible by this writer.
         adopted: episodes a dead writer had left, made visible by this one.
-        present: episodes that were visible already (or that a racing writer made visible first).
+        present: episodes that were there already, deleted ones and purged ones included (or that
+            a racing writer made visible first).
         quarantined: refusals recorded for the first time.
         commits: commits made.
     """
@@ -80,10 +85,13 @@ class EpisodeWriter:
         self._batch_episodes = batch_episodes
         self._batch_bytes = batch_bytes
         lake.refresh()
+        edits = edit_state(lake)
         ledger = ledger_rows(lake)
-        self._visible = set(ledger["ingest_key"].to_pylist())
-        self._ids = set(ledger["episode_id"].to_pylist())
-        self._orphans = {entry.ingest_key: entry for entry in orphans(lake, ledger)}
+        # What was purged is not to come back, nor may another episode be taken for it.
+        self._visible = {*ledger["ingest_key"].to_pylist(), *edits.purged_keys}
+        self._ids = {*ledger["episode_id"].to_pylist(), *edits.hidden, *edits.views}
+        left = orphans(lake, ledger)
+        self._orphans = {e.ingest_key: e for e in left if e.ingest_key not in self._visible}
         self._specs: set[str] = set()
         self._met: set[str] = set()
         self._adopt: list[LedgerEntry] = []
@@ -95,6 +103,7 @@ class EpisodeWriter:
         self._pending: list[EpisodeRows] = []
         self._pending_keys: dict[str, str] = {}
         self._pending_bytes = 0
+        self._raw = RawBatch(self._lake, self._commit_id)
 
     def has(self, ingest_key: str) -> bool:
         """True where the episode need not be read again.
@@ -116,8 +125,13 @@ class EpisodeWriter:
             return True
         return ingest_key in self._pending_keys
 
-    def add(self, episode: Episode) -> None:
-        """Add an episode; one that `has` knows is not written again.
+    def add(self, episode: Episode, raw: Iterable[RawChunk] | None = None) -> None:
+        """Add an episode; one that `has` knows is not written again, and its `raw` not read.
+
+        Args:
+            episode: the episode.
+            raw: its recording, chunk by chunk (see `lake.raw_chunks.chunk_messages`); the chunks
+                of a stream in order, streams in any. Long ones are written as they come.
 
         Raises:
             SpecError: the episode holds what the lake would not give back as it is, or its id
@@ -131,11 +145,14 @@ class EpisodeWriter:
                 " the dataset another name"
             )
         rows = episode_rows(episode, self._commit_id)
+        if raw is not None:
+            self._raw.add(episode, raw)
         self._pending.append(rows)
         self._pending_keys[episode.ingest_key] = episode.episode_id
         self._ids.add(episode.episode_id)
         self._pending_bytes += rows.num_bytes
-        if len(self._pending) >= self._batch_episodes or self._pending_bytes >= self._batch_bytes:
+        held = self._pending_bytes + self._raw.num_bytes
+        if len(self._pending) >= self._batch_episodes or held >= self._batch_bytes:
             self.commit()
 
     def refuse(self, entry: QuarantineEntry) -> None:
@@ -158,6 +175,9 @@ class EpisodeWriter:
         versions: dict[str, int] = {}
         if self._pending:
             versions = self._insert_labels()
+            raw = self._raw.commit()
+            if raw is not None:
+                versions["raw"] = raw
             versions["trajectories"] = append_trajectories(
                 self._lake, [rows.trajectory for rows in self._pending], self._commit_id
             )
@@ -228,21 +248,7 @@ def append_trajectories(lake: Lake, rows: Sequence[pa.RecordBatch], commit_id: s
             data_storage_version=STORAGE_VERSION,
             storage_options=options,
         )
-    try:
-        with lake.errors_named("commit trajectories"):
-            result = lance.LanceDataset.commit_batch(
-                lake.table_uri("trajectories"), [transaction], storage_options=options
-            )
-        return int(result["dataset"].version)
-    except LakeError as error:
-        # A commit is not idempotent: after a failure only the table can tell whether it came
-        # through, and a request that timed out may still be on its way. So never twice.
-        table = lake.latest("trajectories")
-        if table.count_rows(equals("commit_id", commit_id)):
-            return int(table.version)
-        raise CommitConflictError(
-            f"{error}; nothing became visible, run the same command again"
-        ) from error
+    return commit_append(lake, "trajectories", [transaction], commit_id)
 
 
 def add_missing_columns(lake: Lake, schema: pa.Schema) -> None:

@@ -11,8 +11,8 @@ from lake.store import Lake
 from lake.visible import visible_episodes
 from packing.errors import PlanError
 
-READ_TABLES: Final = ("commits", "trajectories", "episodes", "specs", "stats")
-"""Tables that a plan is made from, and whose versions it pins."""
+READ_TABLES: Final = ("commits", "trajectories", "episodes", "specs", "stats", "edits")
+"""Tables that a plan is made from, and whose versions it pins, where the lake has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

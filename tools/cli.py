@@ -21,6 +21,7 @@ _MODULES: Final = (
     "sql",
     "select",
     "label",
+    "lake",
     "pack",
     "plan",
     "load",

@@ -36,7 +36,8 @@ class RowNames:
         if fragment not in self._files:
             found = self._dataset().get_fragment(fragment)
             files = [] if found is None else [file.path for file in found.data_files()]
-            self._files[fragment] = "\n".join(files) or self._dataset().uri
+            # An episode made by an edit has no file; its address is a hash of what it is.
+            self._files[fragment] = "\n".join(files) or f"{self._dataset().uri} {fragment}"
         row = address & 0xFFFFFFFF
         return entry_name("row", self._files[fragment], str(row), self._columns[key])
 

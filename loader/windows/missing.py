@@ -2,8 +2,10 @@
 
 import pyarrow as pa
 
+from lake.edit.view import is_view
 from lake.store import Lake
 from lake.tables import VALID_SUFFIX
+from lake.take import take_rows
 from loader.errors import LoaderError
 from loader.windows.index import WindowIndex
 from loader.windows.keys import SpecKeys
@@ -56,12 +58,14 @@ def _require_values(lake: Lake, index: WindowIndex, keys: list[SpecKeys]) -> Non
             masks: pa.Table = dataset.scanner(
                 columns=[column], filter=f"`{column}` IS NOT NULL", with_row_address=True
             ).to_table()
+        made = [address for address in ours if is_view(address)]
+        found = dict(
+            zip(masks["_rowaddr"].to_pylist(), masks[column].to_pylist(), strict=True)
+        ) | dict(zip(made, take_rows(lake, made, [column])[column].to_pylist(), strict=True))
         rows = [
             ours[address]
-            for address, mask in zip(
-                masks["_rowaddr"].to_pylist(), masks[column].to_pylist(), strict=True
-            )
-            if address in ours and not all(mask)
+            for address, mask in found.items()
+            if address in ours and mask is not None and not all(mask)
         ]
         if rows:
             raise LoaderError(

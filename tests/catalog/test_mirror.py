@@ -1,6 +1,7 @@
 """An incremental refresh and a rebuild show the same, whatever happened to the lake between."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,16 @@ import pyarrow as pa
 import pytest
 
 from catalog import Catalog, refresh_catalog, set_labels
-from lake import Episode, Lake, create_lake, visible_episodes
+from lake import Episode, Lake, create_lake, read_episode, visible_episodes
+from lake.edit.apply import Author
+from lake.edit.hide import delete_episodes, undo_edit
+from lake.edit.log import read_edits
+from lake.edit.rearrange import split_episode
 from lake.episode_row import episode_rows
+from lake.errors import EditError
 from lake.insert import insert_new
 from lake.quarantine import QuarantineEntry, quarantine_rows
+from lake.reshard import reshard
 from lake.writer import append_trajectories
 from tests.catalog.views import contents, rebuilt_contents, write
 
@@ -39,6 +46,7 @@ class RandomLife:
             [
                 *("append", "append", "label", "label", "delete", "restore", "orphan"),
                 *("double", "quarantine", "compact_labels", "forget", "new_feature"),
+                *("hide", "split", "undo", "reshard"),
             ]
         )
         getattr(self, change)()
@@ -66,8 +74,7 @@ class RandomLife:
         write(self.lake, [self._episode(dtype="float64")])
 
     def label(self) -> None:
-        labelled = self.lake.latest("episodes").to_table(columns=["episode_id"])["episode_id"]
-        if ids := sorted(set(self._ids()) & set(labelled.to_pylist())):
+        if ids := self._labelled():
             chosen = self.rng.choice(ids, int(self.rng.integers(1, len(ids) + 1)), replace=False)
             set_labels(
                 self.lake,
@@ -111,6 +118,29 @@ class RandomLife:
         )
         insert_new(self.lake, "quarantine", quarantine_rows([entry]))
 
+    def _labelled(self) -> list[str]:
+        rows = self.lake.latest("episodes").to_table(columns=["episode_id"])
+        return sorted(set(self._ids()) & set(rows["episode_id"].to_pylist()))
+
+    def hide(self) -> None:
+        if ids := self._ids():
+            delete_episodes(self.lake, [str(self.rng.choice(ids))], Author(who="test"))
+
+    def split(self) -> None:
+        if ids := self._labelled():
+            chosen = str(self.rng.choice(ids))
+            if read_episode(self.lake, chosen).num_steps > 1:
+                split_episode(self.lake, chosen, [1], Author(who="test"))
+
+    def undo(self) -> None:
+        edits = [e.number for e in read_edits(self.lake) if e.kind in ("delete", "split")]
+        if edits:
+            with suppress(EditError):
+                undo_edit(self.lake, int(self.rng.choice(edits)), Author(who="test"))
+
+    def reshard(self) -> None:
+        reshard(self.lake)
+
     def compact_labels(self) -> None:
         self.lake.latest("episodes").optimize.compact_files()
 
@@ -144,7 +174,8 @@ def test_only_changed_fragments_are_read(lake: Lake, make_episode: MakeEpisode) 
     ids = visible_episodes(lake)["episode_id"].to_pylist()
     set_labels(lake, ids[2:3], task="pour")
     refresh = refresh_catalog(lake)
-    assert (refresh.fragments_loaded, refresh.fragments_dropped, refresh.rows_loaded) == (1, 1, 1)
+    # The labels of one fragment, and the edit that says who set them.
+    assert (refresh.fragments_loaded, refresh.fragments_dropped, refresh.rows_loaded) == (2, 1, 2)
 
 
 def test_a_lake_replaced_under_the_same_path_is_seen(

@@ -130,7 +130,7 @@ def test_an_error_is_one_line_with_the_tables(still_lake: Lake, sql: str, told: 
         text = str(raised.value)
         assert told in text
         assert "\n" not in text
-        assert "Tables: cameras, datasets, episodes" in text
+        assert "Tables: cameras, datasets, edits, episodes" in text
         assert catalog.query("SELECT 1 AS one")["one"].to_pylist() == [1]
 
 

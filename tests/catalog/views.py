@@ -9,7 +9,7 @@ from lake import Episode, EpisodeWriter, Lake
 
 VIEWS = (
     *("episodes", "cameras", "features", "tasks", "datasets", "specs", "quarantine"),
-    *("selections", "plans", "runs", "evaluations", "lineage"),
+    *("selections", "plans", "runs", "evaluations", "lineage", "edits", "hidden_episodes"),
 )
 
 

@@ -4,13 +4,11 @@ Deaths between any two steps of a commit are forced in this process; real ones a
 process that writes, at instants spread over its whole life.
 """
 
-import importlib
 import multiprocessing
 import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from lake import Lake, create_lake, open_lake, read_episode
+from tests.deaths import Died, dies_at, resolve
 from tests.guarantees.small_ingest import (
     BATCH,
     EPISODES,
@@ -34,13 +33,9 @@ BOUNDARIES = [
     "lake.writer.insert_new",
     "lake.writer.add_missing_columns",
     "lake.writer.write_fragments",
-    "lake.writer.lance.LanceDataset.commit_batch",
+    "lake.append.lance.LanceDataset.commit_batch",
     "lake.writer.record",
 ]
-
-
-class Died(BaseException):
-    """Stands for the end of the process: nothing of the writer runs after it."""
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +45,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> State:
     whole = state(lake)
     assert len(whole) == EPISODES
     return whole
-
-
-def dies_at(
-    monkeypatch: pytest.MonkeyPatch, target: str, call: int, *, after: bool
-) -> Callable[[], bool]:
-    """Make call number `call` of `target` raise, before or after its work; tells if it did."""
-    calls = 0
-    real = _resolve(target)
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls != call:
-            return real(*args, **kwargs)
-        if after:
-            real(*args, **kwargs)
-        raise Died
-
-    monkeypatch.setattr(target, wrapper)
-    return lambda: calls >= call
-
-
-def _resolve(target: str) -> Any:
-    parts = target.split(".")
-    found: Any = importlib.import_module(".".join(parts[:2]))
-    for part in parts[2:]:
-        found = getattr(found, part)
-    return found
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -139,13 +106,13 @@ def test_several_deaths_in_a_row(
 def test_an_append_whose_reply_got_lost_is_not_repeated(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, uninterrupted: State
 ) -> None:
-    real = _resolve("lake.writer.lance.LanceDataset.commit_batch")
+    real = resolve("lake.append.lance.LanceDataset.commit_batch")
 
     def reply_lost(*args: Any, **kwargs: Any) -> Any:
         real(*args, **kwargs)
         raise OSError("connection reset")
 
-    monkeypatch.setattr("lake.writer.lance.LanceDataset.commit_batch", reply_lost)
+    monkeypatch.setattr("lake.append.lance.LanceDataset.commit_batch", reply_lost)
     assert ingest(lake, episodes()).report.written == EPISODES
     assert state(lake) == uninterrupted
     assert lake.dataset("trajectories").count_rows() == EPISODES
@@ -154,13 +121,13 @@ def test_an_append_whose_reply_got_lost_is_not_repeated(
 def test_an_append_applied_twice_is_seen_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, uninterrupted: State
 ) -> None:
-    real = _resolve("lake.writer.lance.LanceDataset.commit_batch")
+    real = resolve("lake.append.lance.LanceDataset.commit_batch")
 
     def twice(*args: Any, **kwargs: Any) -> Any:
         real(*args, **kwargs)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("lake.writer.lance.LanceDataset.commit_batch", twice)
+    monkeypatch.setattr("lake.append.lance.LanceDataset.commit_batch", twice)
     ingest(lake, episodes())
     assert lake.dataset("trajectories").count_rows() == 2 * EPISODES
     assert state(lake) == uninterrupted

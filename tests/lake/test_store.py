@@ -56,13 +56,13 @@ def test_a_slow_creator_does_not_empty_what_another_filled(
     def overtaken(*args: object, **kwargs: object) -> object:
         creation = real(*args, **kwargs)
         if not fast:
-            monkeypatch.setattr("lake.store.write_fragments", real)
+            monkeypatch.setattr("lake.create.write_fragments", real)
             fast.append(create_lake(tmp_path / "x.lake"))
             with EpisodeWriter(fast[0]) as writer:
                 writer.add(make_episode(1))
         return creation
 
-    monkeypatch.setattr("lake.store.write_fragments", overtaken)
+    monkeypatch.setattr("lake.create.write_fragments", overtaken)
     slow = create_lake(tmp_path / "x.lake")
     assert fast
     assert visible_episodes(slow).num_rows == 1
@@ -81,10 +81,10 @@ def test_a_creation_cut_short_is_no_lake_and_is_completed(
         made.append("table")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("lake.store.write_fragments", dies)
+    monkeypatch.setattr("lake.create.write_fragments", dies)
     with pytest.raises(KeyboardInterrupt):
         create_lake(tmp_path / "x.lake")
-    monkeypatch.setattr("lake.store.write_fragments", real)
+    monkeypatch.setattr("lake.create.write_fragments", real)
     with pytest.raises(LakeNotFoundError):
         open_lake(tmp_path / "x.lake")
     assert create_lake(tmp_path / "x.lake").versions() == dict.fromkeys(TABLES, 1)

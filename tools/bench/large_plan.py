@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.create import create_lake
 from lake.episode import Episode, Provenance
 from lake.spec import FeatureSpec, Spec
-from lake.store import Lake, create_lake
+from lake.store import Lake
 from lake.writer import EpisodeWriter
 from packing.make_plan import make_plan
 from packing.plan import PACKS_SCHEMA, Plan

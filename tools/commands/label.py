@@ -27,6 +27,7 @@ def label(
             help="task, instruction, success, quality, split, tags (a,b); empty clears.",
         ),
     ],
+    why: Annotated[str, typer.Option(help="The reason, kept in the table `edits`.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
     store: StorageOptions = None,
 ) -> None:
@@ -38,6 +39,7 @@ def label(
 
     from catalog import Catalog, LabelError, answer_selection, set_labels
     from lake import open_lake
+    from lake.edit.apply import this_user
 
     values: dict[str, LabelValue] = {}
     for key, value in map(parse_label, labels):
@@ -47,7 +49,7 @@ def label(
     opened = open_lake(lake, storage_options=storage_options(store))
     with Catalog(opened) as catalog:
         chosen = answer_selection(catalog, query)
-    count = set_labels(opened, chosen, **values)
+    count = set_labels(opened, chosen, by=this_user(why), **values)
     if as_json:
         typer.echo(json.dumps({"labelled": count, "labels": values}, ensure_ascii=False))
     else:

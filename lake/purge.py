@@ -1,0 +1,223 @@
+"""True erasure: no version of any table has the bytes of the purged episodes any more.
+
+A purge is begun by an edit that says what is purged, and ended by one that says so. What comes
+between may be repeated, so a purge that was killed is gone on with by the next.
+
+1. The rows are deleted from every table, those of the ledger last: without it a row is one that a
+   writer would adopt.
+2. Each fragment that held some is rewritten without them (see `lake.rewrite`).
+3. Plans that pin versions with the rows are given up, where that was asked for: their tags, tables
+   and materialised packs go.
+4. All versions but the newest and those that are tagged go, with the files that they alone need.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.edit.apply import Author, apply, edit_of, require
+from lake.edit.forget_views import forget_views
+from lake.edit.log import Edit, EditState, append_edit, edit_state
+from lake.errors import EditError
+from lake.files import delete_files, files_under, unnamed_files
+from lake.retry import until_won
+from lake.rewrite import rewrite_fragments
+from lake.store import Lake
+from lake.tables import among
+from lake.visible import stored_episodes
+
+_ERASED: Final = ("trajectories", "raw", "episodes", "stats", "commits")
+_PIN: Final = "plan-"
+_IDS: Final = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purged:
+    """What a purge did, or would do.
+
+    Attributes:
+        episode_ids: what it erased, episodes made of the purged ones included.
+        rows: table -> rows erased; of a purge that goes on, those that were left.
+        plans: tags of the plans that were given up.
+        unnamed_files: files that no version names are still there: of a writer at work or killed.
+    """
+
+    episode_ids: tuple[str, ...]
+    rows: dict[str, int]
+    plans: tuple[str, ...]
+    unnamed_files: int = 0
+
+
+def purge(
+    lake: Lake,
+    episode_ids: Sequence[str],
+    by: Author,
+    *,
+    force: bool = False,
+    sweep: bool = False,
+    dry_run: bool = False,
+) -> Purged:
+    """Erase deleted episodes, and what an earlier purge did not come to.
+
+    Their ids and ingest keys stay in the table `edits`, so that the next ingest of the same source
+    does not bring them back; `undo_edit` of the purge lets it.
+
+    Args:
+        lake: an unpinned lake.
+        episode_ids: episodes that are hidden; none to go on with what was begun.
+        by: who and why.
+        force: give up the plans that pin the episodes; without it they forbid the purge.
+        sweep: delete files that no version names too. Nothing else may be writing to the lake.
+        dry_run: check, and change nothing.
+
+    Raises:
+        EditError: an episode that is not hidden, steps of it are in one that is seen, or a plan
+            pins it; nothing is changed then.
+        CommitConflictError: a writer was in the way; run again.
+        LakeError: the lake cannot be read or written.
+    """
+    if episode_ids:
+        edit = apply(
+            lake, lambda state: _begin(lake, state, episode_ids, by, force=force), dry_run=dry_run
+        )
+        if dry_run:
+            victims = edit.episode_ids
+            return Purged(
+                episode_ids=victims, rows=_count(lake, victims), plans=tuple(edit.detail["pins"])
+            )
+    lake.refresh()
+    begun = _unfinished(edit_state(lake))
+    erased = Purged(
+        episode_ids=tuple(e for edit in begun for e in edit.hidden),
+        rows=_count(lake, [e for edit in begun for e in edit.hidden]),
+        plans=tuple(dict.fromkeys(pin for edit in begun for pin in edit.detail["pins"])),
+    )
+    if dry_run or not begun:
+        return erased
+    _erase_rows(lake, erased.episode_ids)
+    for pin in erased.plans:
+        _give_up(lake, pin)
+    tables = [table for table in lake.versions() if table in (*_ERASED, "edits")]
+    for table in tables:
+        with lake.errors_named(f"remove old versions of {table}"):
+            lake.latest(table).cleanup_old_versions(
+                timedelta(0), error_if_tagged_old_versions=False
+            )
+    if pins := _pins(lake, erased.episode_ids):
+        raise EditError(
+            f"{lake.uri}: {', '.join(pins)} came to pin the purged episodes meanwhile; purge again"
+            " with --force, or remove the plan"
+        )
+    unnamed = [path for table in tables for path in unnamed_files(lake, table)]
+    if sweep:
+        delete_files(lake, unnamed)
+        unnamed = []
+    done = [edit.number for edit in begun]
+    append_edit(lake, lambda _: replace(edit_of("purged", by, ()), detail={"purges": done}))
+    return replace(erased, unnamed_files=len(unnamed))
+
+
+def _begin(
+    lake: Lake, state: EditState, episode_ids: Sequence[str], by: Author, *, force: bool
+) -> Edit:
+    hidden = {e for e, edit in state.hidden.items() if edit.kind != "purge"}
+    require(lake, episode_ids, hidden, "not deleted (`headrace lake delete` comes first)")
+    chosen = set(episode_ids)
+    for view in state.views.values():
+        sources = {part.episode_id for part in view.parts}
+        if view.episode_id in chosen and not sources <= chosen:
+            raise EditError(
+                f"episode {view.episode_id} consists of steps of {min(sources - chosen)}, where its"
+                " bytes are: purge that one with it"
+            )
+        if sources & chosen and view.episode_id not in state.hidden:
+            raise EditError(
+                f"episode {view.episode_id} consists of steps of {min(sources & chosen)} and is"
+                " seen: delete it first"
+            )
+    made = [
+        view.episode_id
+        for view in state.views.values()
+        if view.episode_id not in chosen and chosen.intersection(p.episode_id for p in view.parts)
+    ]
+    victims = [*episode_ids, *made]
+    pins = _pins(lake, victims)
+    if pins and not force:
+        raise EditError(
+            f"{lake.uri}: {len(pins)} plans pin versions that hold these episodes:"
+            f" {', '.join(pins[:5])}; --force gives them up, with their materialised packs"
+        )
+    rows = stored_episodes(lake, ["episode_id", "ingest_key"])
+    keys = rows.filter(pc.is_in(rows["episode_id"], value_set=pa.array(victims, pa.string())))
+    detail = {"pins": pins, "ingest_keys": keys["ingest_key"].to_pylist()}
+    return replace(edit_of("purge", by, victims, victims), detail=detail)
+
+
+def _unfinished(state: EditState) -> list[Edit]:
+    done = {n for edit in state.edits if edit.kind == "purged" for n in edit.detail["purges"]}
+    return [edit for edit in state.edits if edit.kind == "purge" and edit.number not in done]
+
+
+def _filters(episode_ids: Sequence[str]) -> Iterator[str]:
+    """Lance filters for the rows of episodes, some hundred episodes each."""
+    for start in range(0, len(episode_ids), _IDS):
+        yield among("episode_id", episode_ids[start : start + _IDS])
+
+
+def _count(lake: Lake, episode_ids: Sequence[str]) -> dict[str, int]:
+    """Table -> rows of the episodes in its newest version."""
+    found = {}
+    for table in filter(lake.has_table, _ERASED):
+        with lake.errors_named(f"count rows of {table}"):
+            newest = lake.latest(table)
+            found[table] = sum(newest.count_rows(which) for which in _filters(episode_ids))
+    return found
+
+
+def _pins(lake: Lake, episode_ids: Sequence[str]) -> list[str]:
+    """Tags of versions that hold rows of the episodes."""
+    found: dict[str, None] = {}
+    for table in filter(lake.has_table, _ERASED):
+        with lake.errors_named(f"look for plans that pin {table}"):
+            tags: dict[str, Any] = lake.latest(table).tags.list()
+            holds: dict[int, bool] = {}
+            for tag, entry in tags.items():
+                version = entry["version"]
+                if version not in holds:
+                    pinned = lake.open_dataset(lake.table_uri(table), version=version)
+                    holds[version] = any(map(pinned.count_rows, _filters(episode_ids)))
+                if holds[version]:
+                    found[tag] = None
+    return list(found)
+
+
+def _erase_rows(lake: Lake, episode_ids: Sequence[str]) -> None:
+    """Delete the rows, then rewrite the fragments that held them."""
+    for table in filter(lake.has_table, _ERASED):
+        for which in _filters(episode_ids):
+
+            def delete(table: str = table, which: str = which) -> None:
+                newest = lake.latest(table)
+                if newest.count_rows(which):
+                    newest.delete(which)
+
+            until_won(lake, f"erase rows of {table}", delete)
+        for fragment in lake.latest(table).get_fragments():
+            if fragment.num_deletions:
+                rewrite_fragments(lake, table, [fragment.fragment_id])
+    forget_views(lake, set(episode_ids))
+
+
+def _give_up(lake: Lake, pin: str) -> None:
+    """Remove a plan's tables and materialised packs, then its tags, by which it would be found."""
+    if pin.startswith(_PIN):
+        delete_files(lake, files_under(lake, f"plans/{pin.removeprefix(_PIN)}"))
+    for table in lake.versions():
+        with lake.errors_named(f"remove the tag {pin} of {table}"):
+            newest = lake.latest(table)
+            if pin in newest.tags.list():
+                newest.tags.delete(pin)
