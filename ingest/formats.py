@@ -1,6 +1,7 @@
 """The known recording formats, and finding out by content which one a path is.
 
-To add a format: write a module with a `FORMAT` (see `ingest/source.py`) and name it in `FORMATS`.
+To add a format: write a module with a `FORMAT` (see `ingest/source.py`) and name it in `FORMATS`,
+or offer it from a package of your own (`ingest/plugins.py`).
 """
 
 import re
@@ -17,6 +18,8 @@ from ingest.hdf5.files import hdf5_damage
 from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
 from ingest.natural_order import natural_key
+from ingest.plugins import plugins
+from ingest.rlds.source import FORMAT as RLDS
 from ingest.source import Format
 from ingest.zarr.replay_buffer import FORMAT as ZARR
 
@@ -28,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     HDF5_AGIBOT,
     ZARR,
     DEXDATA,
+    RLDS,
 )
 
 # Papers that lie beside recordings; a folder's other files are reported where no reader takes them.
@@ -56,12 +60,18 @@ class Discovery:
     unrecognised: tuple[Path, ...] = ()
 
 
-def detect(path: Path, formats: Sequence[Format] = FORMATS) -> Format | None:
-    """The format whose content test accepts `path`, or None."""
+def known_formats() -> tuple[Format, ...]:
+    """Headrace's own formats, then those of installed packages."""
+    return (*FORMATS, *plugins().formats)
+
+
+def detect(path: Path, formats: Sequence[Format] | None = None) -> Format | None:
+    """The first format (by default of all known) whose content test accepts `path`, or None."""
+    formats = known_formats() if formats is None else formats
     return next((known for known in formats if known.recognises(path)), None)
 
 
-def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
+def discover(path: Path, formats: Sequence[Format] | None = None) -> Discovery:
     """Find the recordings at or below `path`.
 
     A path that is a recording itself is the only source; a folder of recordings expands into
@@ -70,6 +80,7 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
     Raises:
         UnknownFormatError: nothing is there, or nothing in it is of a known format.
     """
+    formats = known_formats() if formats is None else formats
     if not path.exists():
         remote = ": recordings are read from local disk, copy them first"
         hint = remote if re.match(r"[a-z0-9]+:/", str(path)) else ""
@@ -88,6 +99,7 @@ def discover(path: Path, formats: Sequence[Format] = FORMATS) -> Discovery:
                 unrecognised.append(found)
     if not sources:
         looked = "; ".join(f"{known.name}: {known.looks_for}" for known in formats)
+        looked += "".join(f"; {fault}" for fault in plugins().faults)
         raise UnknownFormatError(
             f"{path}: {_describe(path)}, no known recording format. Looked for: {looked}"
         )

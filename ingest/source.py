@@ -7,6 +7,7 @@ A format is one module (or package) with a class that satisfies `Source`, and a 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Protocol, Self
 
@@ -186,12 +187,21 @@ class Format:
         recognises: True where the content of the path is of this format; MUST NOT raise on
             foreign, damaged or empty input.
         open: opens it; raises SourceError or MissingReaderError.
+        needs: modules its reader imports beside the base install.
+        extra: the extra of headrace that installs them, "" where there is none.
     """
 
     name: str
     looks_for: str
     recognises: Callable[[Path], bool]
     open: Callable[[Path, SourceOptions], Source]
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Those of `needs` that are not installed."""
+        return tuple(name for name in self.needs if find_spec(name) is None)
 
 
 def file_fingerprint(path: Path) -> str:

@@ -346,4 +346,6 @@ FORMAT: Final = Format(
     looks_for="a folder with task_info, proprio_stats and observations (AgiBot World)",
     recognises=recognises,
     open=AgibotSource,
+    needs=("h5py",),
+    extra="hdf5",
 )

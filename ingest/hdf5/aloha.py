@@ -303,4 +303,6 @@ FORMAT: Final = Format(
     looks_for="an HDF5 file (or folder of them) with /action and /observations (ALOHA, ACT)",
     recognises=recognises,
     open=AlohaSource,
+    needs=("h5py",),
+    extra="hdf5",
 )

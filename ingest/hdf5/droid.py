@@ -274,4 +274,6 @@ FORMAT: Final = Format(
     looks_for="a folder with trajectory.h5 and recordings/MP4 (DROID raw)",
     recognises=recognises,
     open=DroidSource,
+    needs=("h5py",),
+    extra="hdf5",
 )

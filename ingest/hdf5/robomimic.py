@@ -318,4 +318,6 @@ FORMAT: Final = Format(
     looks_for="an HDF5 file with /data/demo_N/actions (robomimic, robosuite, LIBERO)",
     recognises=recognises,
     open=RobomimicSource,
+    needs=("h5py",),
+    extra="hdf5",
 )

@@ -297,4 +297,6 @@ FORMAT: Final = Format(
     looks_for="a Zarr folder or zip with meta/episode_ends (diffusion policy, UMI)",
     recognises=is_replay_buffer,
     open=_open,
+    needs=("zarr", "numcodecs", "imagecodecs"),
+    extra="zarr",
 )

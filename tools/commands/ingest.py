@@ -22,9 +22,17 @@ def register(app: typer.Typer) -> None:
 
 def ingest(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="SRC", help="Recordings, or folders of them.")
-    ],
-    lake: Annotated[str, typer.Argument(help="Path or URI of the lake; made if not there.")],
+        list[Path] | None,
+        typer.Argument(
+            metavar="SRC...", help="Recordings, or folders of them.", show_default=False
+        ),
+    ] = None,
+    lake: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LAKE", help="Path or URI of the lake; made if not there.", show_default=False
+        ),
+    ] = None,
     dataset: Dataset = None,
     embodiment: Embodiment = None,
     fps: Rate = None,
@@ -40,6 +48,10 @@ def ingest(
         int, typer.Option(min=1, help="Episodes per commit; a killed ingest repeats at most these.")
     ] = 1024,
     storage_option: StorageOptions = None,
+    formats: Annotated[
+        bool,
+        typer.Option("--formats", help="List the known formats in place of ingesting anything."),
+    ] = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Bring recordings into a lake.
@@ -48,10 +60,18 @@ def ingest(
     already are not read again. What cannot be read is put into the
     table `quarantine` with its reason; nothing is left out without a record.
     """
+    if formats:
+        from tools.commands.ingest_formats import print_formats
+
+        print_formats(json_only=json_only)
+        return
+    if not sources or lake is None:
+        raise typer.BadParameter("give SRC... and LAKE: the recordings, and the lake they go into")
     from rich.console import Console
 
     from ingest.formats import discover
     from ingest.pipeline import ingest_sources
+    from ingest.plugins import plugins
     from lake import create_lake
     from tools.commands.ingest_report import as_json, print_report, progress_bar
 
@@ -67,6 +87,8 @@ def ingest(
             commit_episodes=commit_episodes,
             progress=progress,
         )
+    for fault in plugins().faults:
+        typer.echo(f"headrace: {fault}", err=True)
     if json_only:
         typer.echo(json.dumps(as_json(report), indent=1))
     else:

@@ -1,0 +1,1 @@
+"""RLDS and TFDS recordings (Open X-Embodiment), read without TensorFlow."""
