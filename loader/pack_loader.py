@@ -4,11 +4,12 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from lake.store import Lake, open_lake
+from lake.store import Lake
 from loader.arguments import check_arguments
 from loader.bad_spans import BadSpan, BadSpans
 from loader.batch import ImageFormat, PackedBatch
@@ -20,6 +21,8 @@ from loader.observe.metrics import LoaderMetrics
 from loader.process.job import Job
 from loader.process.receive import received_in_order
 from loader.process.received import Received, numpy_batch
+from loader.storage.opening import opened_lake
+from loader.storage.origin import Origin, bounded
 from loader.storage.settings import StorageSettings
 from packing.layout import TokenLayout
 from packing.stored_plan import AnyPlan, open_plan
@@ -83,6 +86,7 @@ class PackLoader:
             packs, or not all of them.
         PlanError: the lake has no such plan, or it is damaged.
         LakeError: the lake cannot be opened.
+        StorageTimeoutError: its store failed until the deadline.
     """
 
     def __init__(
@@ -117,8 +121,21 @@ class PackLoader:
             max_bad_share=max_bad_share,
             log_every_s=log_every_s,
         )
-        self._lake = lake if isinstance(lake, Lake) else open_lake(lake)
-        self._plan = open_plan(self._lake, plan) if isinstance(plan, str) else plan
+        self._storage = storage or StorageSettings()
+        self.metrics = LoaderMetrics()
+        self._lake = opened_lake(lake, self._storage, self.metrics)
+        asked = bounded(self._lake, self._storage)
+        with contextlib.closing(Origin(asked, self._storage, self.metrics)) as origin:
+            self._plan = open_plan(asked, plan, origin.read) if isinstance(plan, str) else plan
+            self._materialized: str | None = None
+            if materialized is not False:
+                name = _COPY if materialized is True else materialized
+                packs = origin.read(
+                    lambda: "materialised packs",
+                    partial(MaterializedSet.open, asked, self._plan.header, name),
+                ).require_complete()
+                self._materialized = packs.settings.name
+                image_size = packs.settings.image_size_for(image_size)
         self._cursor = Cursor(
             plan_hash=self._plan.plan_hash,
             num_steps=self._plan.num_steps,
@@ -127,14 +144,6 @@ class PackLoader:
             world_size=world_size,
             ancestors=self._plan.header.ancestors,
         )
-        self._materialized: str | None = None
-        if materialized is not False:
-            packs = MaterializedSet.open(
-                self._lake, self._plan.header, _COPY if materialized is True else materialized
-            ).require_complete()
-            self._materialized = packs.settings.name
-            image_size = packs.settings.image_size_for(image_size)
-        self._storage = storage or StorageSettings()
         self._process = process
         self._decode_threads = decode_threads
         self._num_workers = num_workers
@@ -148,7 +157,6 @@ class PackLoader:
         self._pid = os.getpid()
         self._running: Iterator[PackedBatch[Any]] | None = None
         self.framework: Final = framework
-        self.metrics = LoaderMetrics()
         self._bad = BadSpans(self._plan.header.num_occurrences, self._max_bad_share, self.metrics)
 
     @classmethod
@@ -195,7 +203,8 @@ class PackLoader:
         from packing.make_plan import make_plan  # noqa: PLC0415
         from packing.window_spans import WindowSpans  # noqa: PLC0415
 
-        opened = lake if isinstance(lake, Lake) else open_lake(lake)
+        storage: StorageSettings = options.get("storage") or StorageSettings()
+        opened = opened_lake(lake, storage, LoaderMetrics())
         chosen = find_layout(layout) if isinstance(layout, str) else layout or TokenLayout()
         plan = make_plan(
             opened,
@@ -287,7 +296,7 @@ class PackLoader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         uri, options = state["_lake"]
-        opened = open_lake(uri, storage_options=options)
+        opened = opened_lake(uri, state["_storage"], LoaderMetrics(), storage_options=options)
         self.__dict__.update({**state, "_lake": opened, "_pid": os.getpid()})
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import lance
@@ -25,6 +26,7 @@ from packing.errors import PlanError
 from packing.plan import TABLE_SCHEMAS, Plan
 from packing.plan_digests import digests_of
 from packing.plan_header import PlanHeader
+from packing.reading import Reading, read_once
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MIN_PREFIX: Final = 8
@@ -100,8 +102,13 @@ def load_plan_header(lake: Lake, name_or_hash: str) -> PlanHeader:
     return PlanHeader.from_json(read_header_json(lake, find_plan(lake, name_or_hash)))
 
 
-def load_plan(lake: Lake, name_or_hash: str) -> Plan:
+def load_plan(lake: Lake, name_or_hash: str, reading: Reading = read_once) -> Plan:
     """A plan by its name, or by its hash or at least 8 first digits of it; verified.
+
+    Args:
+        lake: that holds it.
+        name_or_hash: see `find_plan`.
+        reading: how its tables are read.
 
     Raises:
         PlanError: unknown or ambiguous, of another layout version, unreadable, or not what its
@@ -110,11 +117,12 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
     entry = find_plan(lake, name_or_hash)
     header = PlanHeader.from_json(read_header_json(lake, entry))
     tables: dict[str, pa.Table] = {}
-    for table, schema in TABLE_SCHEMAS.items():
+    for table in TABLE_SCHEMAS:
         try:
-            with lake.errors_named(f"read plan {entry.name}"):
-                stored = lake.open_dataset(f"{lake.uri}/{entry.location}/{table}.lance")
-                tables[table] = stored.to_table().cast(schema).combine_chunks()
+            tables[table] = reading(
+                partial("the plan's table {}".format, table),
+                partial(_read_table, lake, entry, table),
+            )
         except LakeError as error:
             raise PlanError(
                 f"plan {entry.name}: its table {table} is unreadable: {error}"
@@ -126,6 +134,12 @@ def load_plan(lake: Lake, name_or_hash: str) -> Plan:
             f" {entry.plan_hash[:16]}: it was damaged or changed; make the plan again"
         )
     return plan
+
+
+def _read_table(lake: Lake, entry: PlanEntry, table: str) -> pa.Table:
+    with lake.errors_named(f"read plan {entry.name}"):
+        stored = lake.open_dataset(f"{lake.uri}/{entry.location}/{table}.lance")
+        return stored.to_table().cast(TABLE_SCHEMAS[table]).combine_chunks()
 
 
 def plan_location(plan_hash: str) -> str:

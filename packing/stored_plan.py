@@ -6,7 +6,7 @@ that two chunks of its packs are enough at any time; of the episodes and texts i
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 import lance
@@ -14,31 +14,29 @@ import numpy as np
 import pyarrow as pa
 
 from lake.errors import LakeError
-from lake.store import Lake, open_lake
+from lake.store import Lake
 from packing.errors import PlanError
 from packing.plan import TABLE_SCHEMAS, Plan
 from packing.plan_digests import DIGESTS_SCHEMA, ChunkDigests, match_header
 from packing.plan_header import PlanHeader
-from packing.plan_store import find_plan, load_plan, plan_location, read_header_json
+from packing.plan_store import (
+    PlanEntry,
+    find_plan,
+    load_plan,
+    plan_location,
+    read_header_json,
+)
+from packing.reading import Reading, read_once
 
 _CHUNKS_HELD: Final = 2  # packs of one look-ahead may lie on both sides of a boundary
 _CACHE_BYTES: Final = 4 << 20  # where pages of the tables lie; Lance's own default is 1 GiB
-
-
-Reading = Callable[[Callable[[], str], Callable[[], pa.Table]], pa.Table]
-"""Takes what names a read, and the read, which it may repeat where it failed in passing."""
-
-
-def _read_once(_: Callable[[], str], read: Callable[[], pa.Table]) -> pa.Table:
-    table: pa.Table = read()
-    return table
 
 
 class StoredPlan:
     """A saved plan, with what a loader asks of a `Plan`; safe to share between threads.
 
     Nothing of the tables is read before it is asked for. Like a `Lake`, it is not inherited
-    through fork; it may be pickled.
+    through fork; it may be pickled, and where it is unpickled nothing is read either.
 
     Attributes:
         header: everything but the tables.
@@ -59,7 +57,7 @@ class StoredPlan:
         lake: Lake,
         header: PlanHeader,
         digests: pa.Table,
-        reading: Reading = _read_once,
+        reading: Reading = read_once,
     ) -> None:
         self.header: Final = header
         self.digests: Final = digests
@@ -186,31 +184,42 @@ class StoredPlan:
         return {"lake": lake, "header": self.header, "digests": self.digests}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        uri, options = state["lake"]
-        lake = open_lake(uri, storage_options=options)
+        lake = Lake(*state["lake"])  # which was opened where this plan was
         self.__init__(lake, state["header"], state["digests"])  # type: ignore[misc] # as if made anew
 
 
 AnyPlan = Plan | StoredPlan
 
 
-def open_plan(lake: Lake, name_or_hash: str) -> AnyPlan:
+def open_plan(lake: Lake, name_or_hash: str, reading: Reading = read_once) -> AnyPlan:
     """A saved plan for streaming: left in the lake, or in memory where it was saved before digests.
+
+    Args:
+        lake: that holds it.
+        name_or_hash: see `packing.plan_store.find_plan`.
+        reading: how the registry and the digests are read, and the tables where there are none.
 
     Raises:
         PlanError: unknown or ambiguous, of another layout version, or damaged.
         LakeError: the lake cannot be read.
     """
-    entry = find_plan(lake, name_or_hash)
-    header_json = read_header_json(lake, entry)
+
+    def registered() -> tuple[PlanEntry, str]:
+        entry = find_plan(lake, name_or_hash)
+        return entry, read_header_json(lake, entry)
+
+    def read_digests() -> pa.Table:
+        with lake.errors_named("read its digests"):
+            return _open(lake, entry.plan_hash, "digests").to_table().cast(DIGESTS_SCHEMA)
+
+    entry, header_json = reading(lambda: f"the entry of plan {name_or_hash}", registered)
     header = PlanHeader.from_json(header_json)
     try:
-        with lake.errors_named("read its digests"):
-            digests = _open(lake, entry.plan_hash, "digests").to_table().cast(DIGESTS_SCHEMA)
+        digests = reading(lambda: f"the digests of plan {entry.name}", read_digests)
     except LakeError as error:
         if "was not found" not in str(error):
             raise PlanError(f"plan {entry.name}: {error}") from error
-        return load_plan(lake, entry.plan_hash)
+        return load_plan(lake, entry.plan_hash, reading)
     if header.plan_hash != entry.plan_hash or not match_header(digests, header_json):
         raise PlanError(
             f"plan {entry.name}: its header, or its table digests, is not what was saved: it was"

@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 from lake.errors import HeadraceError
-from lake.store import Lake, open_lake
+from lake.store import Lake
 from loader.assembly.shape import BatchShape
 from loader.cursor import Cursor
 from loader.fetch.fetcher import WINDOW_PACKS
@@ -28,6 +28,7 @@ from loader.process.child_process import STACKS_SIGNAL
 from loader.process.error_wire import error_to_message
 from loader.process.job import Job
 from loader.process.plan_wire import plan_from_memfd
+from loader.storage.opening import opened_lake
 from loader.storage.request_budget import limit_requests_per_read
 from loader.stream import Filled, split_bytes, stream_batches
 from packing.stored_plan import AnyPlan
@@ -50,12 +51,15 @@ def main() -> None:
             message, (plan_fd,) = first
             job = Job.from_message(message)
             limit_requests_per_read(job.storage.requests_per_node)
-            lake = open_lake(job.lake_uri, storage_options=job.storage_options)
+            metrics = LoaderMetrics()
+            lake = opened_lake(
+                job.lake_uri, job.storage, metrics, storage_options=job.storage_options
+            )
             plan = plan_from_memfd(plan_fd, lake)
             os.close(plan_fd)
             pool = BufferPool(split_bytes(job.buffer_bytes)[0], shared=True)
             threading.Thread(target=_listen, args=(channel, pool), daemon=True).start()
-            _serve(channel, job, lake, plan, pool)
+            _serve(channel, job, lake, plan, pool, metrics)
     except ConnectionError:
         os._exit(0)  # the consumer is gone: nobody to tell
     except BaseException as error:  # noqa: BLE001  # panics of native code are no Exceptions
@@ -70,7 +74,14 @@ def main() -> None:
         threading.Event().wait()
 
 
-def _serve(channel: Channel, job: Job, lake: Lake, plan: AnyPlan, pool: BufferPool) -> None:
+def _serve(
+    channel: Channel,
+    job: Job,
+    lake: Lake,
+    plan: AnyPlan,
+    pool: BufferPool,
+    metrics: LoaderMetrics,
+) -> None:
     cursor = Cursor(
         plan_hash=plan.plan_hash,
         num_steps=plan.num_steps,
@@ -78,7 +89,6 @@ def _serve(channel: Channel, job: Job, lake: Lake, plan: AnyPlan, pool: BufferPo
         rank=job.rank,
         world_size=job.world_size,
     )
-    metrics = LoaderMetrics()
     batches = stream_batches(
         lake,
         plan,

@@ -3,18 +3,21 @@
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from catalog.selection import Selection
-from lake.store import Lake, open_lake
+from lake.store import Lake
 from loader.decode.kept_frames import KeptFrames
 from loader.errors import LoaderError
 from loader.observe.metrics import LoaderMetrics
+from loader.storage.opening import opened_lake
+from loader.storage.origin import Origin
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.windows.index import WindowIndex
@@ -23,6 +26,8 @@ from loader.windows.meta import Stats, WindowMeta, window_meta, window_stats
 from loader.windows.missing import require_complete
 from loader.windows.reader import Missing, Sample, WindowReader, WindowSpec
 from loader.windows.steps import Deltas, resolve_deltas
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,14 @@ class _Place:
     storage_options: dict[str, str]
     versions: dict[str, int]
 
-    def open(self) -> Lake:
-        return open_lake(self.uri, storage_options=self.storage_options, versions=self.versions)
+    def open(self, settings: StorageSettings, metrics: LoaderMetrics) -> Lake:
+        return opened_lake(
+            self.uri,
+            settings,
+            metrics,
+            storage_options=self.storage_options,
+            versions=self.versions,
+        )
 
 
 class WindowSamples:
@@ -96,8 +107,12 @@ class WindowSamples:
             raise LoaderError(f"run_steps={run_steps}: at least 1 step, or None")
         if isinstance(keys, str):
             raise LoaderError(f"keys={keys!r}: a list of keys")
-        opened = lake if isinstance(lake, Lake) else open_lake(lake)
-        self.index = WindowIndex.of(opened, episodes)
+        self._storage = storage or StorageSettings()
+        self.metrics = LoaderMetrics()
+        opened = opened_lake(lake, self._storage, self.metrics)
+        self.index = self._read_patiently(
+            opened, "the episodes of samples", partial(WindowIndex.of, opened, episodes)
+        )
         self._place = _Place(opened.uri, dict(opened.storage_options), self.index.versions)
         every = [keys_of(self.index, spec, names) for spec in range(len(self.index.specs))]
         chosen = choose_keys(every, keys)
@@ -108,12 +123,12 @@ class WindowSamples:
             missing=missing,
         )
         if missing == "error":
-            require_complete(opened.at(self.index.versions), self.index, chosen)
+            pinned = opened.at(self.index.versions)
+            looked = partial(require_complete, pinned, self.index, chosen)
+            self._read_patiently(pinned, "which steps have no valid value", looked)
         self.run_steps = run_steps
         self.frame_cache_bytes = frame_cache_bytes
         self._cache_bytes = cache_bytes
-        self._storage = storage or StorageSettings()
-        self.metrics = LoaderMetrics()
         self._reader: WindowReader | None = None
         self._closer: Callable[[], object] = _nothing
         self._pid = os.getpid()
@@ -137,7 +152,9 @@ class WindowSamples:
     @cached_property
     def stats(self) -> Stats:
         """Statistics of the features, see `window_stats`."""
-        return window_stats(self._place.open(), self.index, self.spec.keys)
+        lake = self._place.open(self._storage, self.metrics)
+        stats = partial(window_stats, lake, self.index, self.spec.keys)
+        return self._read_patiently(lake, "statistics", stats)
 
     def close(self) -> None:
         """End what this process opened; a sample asked for later opens it again."""
@@ -150,6 +167,11 @@ class WindowSamples:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_pid": os.getpid()})
+
+    def _read_patiently(self, lake: Lake, what: str, read: Callable[[], Read]) -> Read:
+        """Read something else than samples, as patiently as those."""
+        with closing(Origin(lake, self._storage, self.metrics)) as origin:
+            return origin.read(lambda: what, read)
 
     def _opened(self) -> WindowReader:
         """This process's reader.
@@ -165,7 +187,7 @@ class WindowSamples:
                 " the program"
             )
         if self._reader is None:
-            lake = self._place.open()
+            lake = self._place.open(self._storage, self.metrics)
             tiers = Tiers(lake, self.index.content_key, self._storage, self.metrics)
             self._closer = weakref.finalize(self, _close, tiers, self._pid)
             kept = None
