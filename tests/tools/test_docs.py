@@ -71,9 +71,19 @@ def test_documented_imports_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for target, part in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name}: {target}"
+            if part:
+                assert part in _anchors(there), f"{page.name}: {target}#{part}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as a link names them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_trainer_of_the_loader_s_guide_runs(

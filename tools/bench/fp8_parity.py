@@ -1,16 +1,19 @@
 """What number formats do to a loss curve: the same plan and weights, trained in each of them.
 
-    python -m tools.bench.fp8_parity LAKE PLAN --out DIR [--steps N] [--preset tiny]
+    python -m tools.bench.fp8_parity LAKE PLAN --out DIR [--steps N] [--preset tiny] [--seeds 0 1 2]
 
-FP8 is emulated where the device has none: its rounding is there, its speed is not. Runs that are in
-DIR already are gone on with, so that a measurement can be stopped.
+FP8 is emulated where the device has none: its rounding is there, its speed is not. One run differs
+from another by where training went as well as by rounding, so there are several, each format from
+the same weights; `seeds` is how far runs of the first format differ from each other. Runs that are
+in DIR already are gone on with, so that a measurement can be stopped.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import stdev
 from typing import Final
 
 from lake.store import open_lake
@@ -41,26 +44,28 @@ def main() -> None:
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--formats", nargs="+", default=list(_FORMATS), choices=list(_FORMATS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     given = parser.parse_args()
     lake = open_lake(given.lake)
     plan = open_plan(lake, given.plan)
-    curves = {}
-    for name in given.formats:
+    curves: dict[str, list[list[float]]] = {name: [] for name in given.formats}
+    for seed, name in product(given.seeds, given.formats):
         config = TrainConfig.load(
             preset=given.preset,
             overrides={
                 "steps": given.steps,
+                "seed": seed,
                 "log_every": 1,
                 "loader.image_size": given.image_size,
                 **{f"precision.{key}": value for key, value in vars(_FORMATS[name]).items()},
             },
         )
-        if not train(lake, plan, given.out / name, config).finished:
+        out = given.out / f"{name}-{seed}"
+        if not train(lake, plan, out, config).finished:
             sys.exit("stopped; the same command goes on from there")
-        lines = read_metrics(given.out / name / "metrics.jsonl")
-        curves[name] = [float(line["loss"]) for line in lines]
+        curves[name].append([float(line["loss"]) for line in read_metrics(out / "metrics.jsonl")])
     _print(curves)
-    _draw(curves, given.out / "parity.png")
+    _draw({name: _mean(runs) for name, runs in curves.items()}, given.out / "parity.png")
 
 
 def quarters(curve: Sequence[float]) -> list[float]:
@@ -69,12 +74,27 @@ def quarters(curve: Sequence[float]) -> list[float]:
     return [sum(curve[a:b]) / (b - a) for a, b in pairwise(cuts)]
 
 
-def _print(curves: Mapping[str, Sequence[float]]) -> None:
-    _row("format", ("1/4", "2/4", "3/4", "4/4", "last gap"))
-    *_, end = quarters(next(iter(curves.values())))
-    for name, curve in curves.items():
-        means = quarters(curve)
-        _row(name, [*(f"{loss:.5f}" for loss in means), f"{means[-1] / end - 1:+.3%}"])
+def gaps(runs: Sequence[Sequence[float]], exact: Sequence[Sequence[float]]) -> list[float]:
+    """Loss of the last quarter over that of the exact run from the same weights, less one."""
+    return [quarters(a)[-1] / quarters(b)[-1] - 1 for a, b in zip(runs, exact, strict=True)]
+
+
+def _print(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    """Means over seeds, and of the gap its standard error too."""
+    _row("format", ("1/4", "2/4", "3/4", "4/4", "last gap", "+-"))
+    exact = next(iter(curves.values()))
+    for name, runs in curves.items():
+        gap = gaps(runs, exact)
+        error = f"{stdev(gap) / len(gap) ** 0.5:.3%}" if len(gap) > 1 else "-"
+        means = [f"{loss:.5f}" for loss in quarters(_mean(runs))]
+        _row(name, [*means, f"{sum(gap) / len(gap):+.3%}", error])
+    ends = [quarters(run)[-1] for run in exact]
+    if len(ends) > 1:
+        _row("seeds", [*[""] * 4, "", f"{stdev(ends) / (sum(ends) / len(ends)):.3%}"])
+
+
+def _mean(runs: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(losses) / len(losses) for losses in zip(*runs, strict=True)]
 
 
 def _row(name: str, cells: Iterable[str]) -> None:
