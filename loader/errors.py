@@ -16,7 +16,7 @@ class BatchError(LoaderError):
 
 
 class WorkerDiedError(LoaderError):
-    """The decode process ended without saying why (killed, out of memory, crashed in C code)."""
+    """The decode process hung, or ended without a word (killed, out of memory, crashed in C)."""
 
 
 class BadDataError(LoaderError):

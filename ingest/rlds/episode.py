@@ -204,7 +204,7 @@ def _recorded(reading: _Reading, num_steps: int, options: SourceOptions) -> Reco
     return Recorded(
         streams=tuple(reading.streams),
         num_steps=num_steps,
-        fps=fps,
+        fps=float(fps) if fps else None,
         stamps=stamps if stamps is not None and stamps.dtype.kind == "f" else None,
         files=(place.file,),
         conventions=CONVENTIONS | ({"gripper": gripper} if gripper else {}),

@@ -1,8 +1,8 @@
 """`tf.train.Example` straight from its bytes: lists of floats, integers and byte strings by name.
 
 Sources: TensorFlow `core/example/example.proto` and `feature.proto`, protobuf's wire encoding. Own
-reader because the protobuf package makes one Python object per number; packed floats are a view of
-the record here, and integers are decoded in blocks, straight into the type they are stored in.
+reader because the protobuf package makes one Python object per number; packed floats are one copy
+here, and integers are decoded in blocks, straight into the type they are stored in.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class ExampleError(ValueError):
 
 @dataclass(frozen=True)
 class FloatList:
-    """Packed float32 values, a view of the record."""
+    """Float32 values, aligned."""
 
     values: NDArray[np.float32]
 
@@ -117,7 +117,9 @@ def _floats(view: memoryview) -> NDArray[np.float32]:
         if len(chunk) % 4:
             raise ExampleError(f"a list of floats has {len(chunk)} bytes")
     data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    return np.frombuffer(data, "<f4")
+    return np.frombuffer(
+        data, "<f4"
+    ).copy()  # the record does not align it, and Arrow asks for that
 
 
 def _integers(view: memoryview) -> NDArray[np.uint8]:

@@ -126,7 +126,7 @@ def _shape(node: dict[str, Any]) -> tuple[int | None, ...]:
     shape = []
     for dimension in dimensions if isinstance(dimensions, list) else []:
         text = str(dimension)
-        shape.append(int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None)
+        shape.append(int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None)
     return tuple(shape)
 
 

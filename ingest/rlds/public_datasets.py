@@ -89,7 +89,7 @@ _BY_ROBOT: Final[dict[str, dict[float, tuple[str, ...]]]] = {
 }
 
 PUBLIC_DATASETS: Final[dict[str, PublicDataset]] = {
-    name: PublicDataset(rate_hz, robot)
+    name: PublicDataset(float(rate_hz), robot)
     for robot, rates in _BY_ROBOT.items()
     for rate_hz, names in rates.items()
     for name in names

@@ -36,11 +36,21 @@ class Channel:
             LoaderError: the message is larger than a packet may be.
             ConnectionError: the other end is closed.
         """
-        data = json.dumps(message, separators=(",", ":")).encode()
-        if len(data) > _LARGEST:
-            raise LoaderError(f"a message of {len(data)} bytes, at most {_LARGEST} can be sent")
+        data = _packet(message)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         self._socket.sendmsg([data], rights)
+
+    def offer(self, message: dict[str, Any]) -> bool:
+        """Send a message if there is room for it; False where the other end has not read for long.
+
+        Raises:
+            LoaderError, ConnectionError: as `send`.
+        """
+        try:
+            self._socket.sendmsg([_packet(message)], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
 
     def receive(
         self, timeout_s: float | None = None
@@ -81,3 +91,10 @@ class Channel:
             with contextlib.suppress(OSError):  # the other end is gone already
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+def _packet(message: dict[str, Any]) -> bytes:
+    data = json.dumps(message, separators=(",", ":")).encode()
+    if len(data) > _LARGEST:
+        raise LoaderError(f"a message of {len(data)} bytes, at most {_LARGEST} can be sent")
+    return data

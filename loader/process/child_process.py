@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import weakref
@@ -13,11 +12,10 @@ import loader
 from loader.errors import LoaderError, WorkerDiedError
 from loader.process.channel import Channel
 from loader.process.child_stderr import ChildStderr
+from loader.process.stacks import STACKS_SIGNAL, innermost_calls, process_state
 
 _PACKAGE_ROOT: Final = str(Path(loader.__file__).resolve().parents[1])
 _EXIT_S: Final = 5.0
-# Ignored where nobody listens, as in a process that is still starting.
-STACKS_SIGNAL: Final = signal.SIGURG
 
 
 class ChildProcess:
@@ -69,19 +67,26 @@ class ChildProcess:
         except ConnectionError as error:
             raise WorkerDiedError(self.obituary()) from error
 
-    def show_stacks(self) -> None:
+    def ask_for_stacks(self) -> None:
         """Have the process write on its stderr what each of its threads is doing."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(STACKS_SIGNAL)
 
-    def give_up(self, waited_s: float) -> WorkerDiedError:
-        """End a process that no longer answers; the error that says so."""
-        self._process.kill()
-        self._process.wait()
+    def give_up(self, asked_at: int) -> str:
+        """Kill a process that hangs; what it was doing.
+
+        Args:
+            asked_at: what it had written on its stderr when it was asked for its stacks.
+        """
+        state = process_state(self._process.pid)
+        doing = innermost_calls(self.stderr.since(asked_at))
         self.stderr.show()
-        return WorkerDiedError(
-            f"the {self._what} was alive but said nothing for {waited_s:.0f} s, and was killed;"
-            " what its threads were doing is on stderr, unless it was stopped or hung in the kernel"
+        _kill(self._process)
+        if not doing:
+            return f"the {self._what} was {state}, told no stacks and was killed"
+        return (
+            f"the {self._what} was in {doing}; it was {state}, told the stacks of its threads on"
+            " stderr and was killed"
         )
 
     def close(self) -> None:
@@ -113,10 +118,16 @@ def _end(
     try:
         process.wait(_EXIT_S)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        _kill(process)
     stderr.show()
     stderr.close()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process; one that hangs in the kernel ends when that lets it, unwaited for."""
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_EXIT_S)
 
 
 def _environment() -> dict[str, str]:

@@ -19,18 +19,29 @@ class ChildStderr:
         self.fd: Final = os.memfd_create("headrace-stderr", os.MFD_CLOEXEC)
         self._shown = 0
 
-    def show(self) -> None:
-        """Pass on what is new."""
-        written = os.fstat(self.fd).st_size
-        if written > self._shown:
-            new = os.pread(self.fd, written - self._shown, self._shown)
-            self._shown = written
-            sys.stderr.write(new.decode(errors="replace"))
-            sys.stderr.flush()
+    @property
+    def written(self) -> int:
+        """Bytes so far."""
+        return os.fstat(self.fd).st_size
+
+    def since(self, begin: int) -> str:
+        """What was written after the first `begin` bytes."""
+        return os.pread(self.fd, self.written - begin, begin).decode(errors="replace")
+
+    def show(self) -> bool:
+        """Pass on what is new; whether there was something."""
+        written = self.written
+        if written <= self._shown:
+            return False
+        new = os.pread(self.fd, written - self._shown, self._shown)
+        self._shown = written
+        sys.stderr.write(new.decode(errors="replace"))
+        sys.stderr.flush()
+        return True
 
     def last_words(self) -> str:
         """The line that says why it ended, shortened; empty where it wrote nothing."""
-        written = os.fstat(self.fd).st_size
+        written = self.written
         end = os.pread(self.fd, 1 << 16, max(0, written - (1 << 16))).decode(errors="replace")
         lines = end.strip().splitlines()
         fatal = [line for line in lines if line.startswith(_CRASH)]

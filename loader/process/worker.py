@@ -24,10 +24,10 @@ from loader.fetch.fetcher import WINDOW_PACKS
 from loader.observe.metrics import LoaderMetrics
 from loader.process.buffer_pool import BufferPool
 from loader.process.channel import Channel
-from loader.process.child_process import STACKS_SIGNAL
 from loader.process.error_wire import error_to_message
 from loader.process.job import Job
 from loader.process.plan_wire import plan_from_memfd
+from loader.process.stacks import tell_stacks_when_asked
 from loader.storage.opening import opened_lake
 from loader.storage.request_budget import limit_requests_per_read
 from loader.stream import Filled, split_bytes, stream_batches
@@ -39,7 +39,7 @@ _PARENT_CHECK_S = 2.0
 def main() -> None:
     """Serve one job on the socket whose descriptor is the first argument."""
     faulthandler.enable()  # a crash in C code says where
-    faulthandler.register(STACKS_SIGNAL)  # and the consumer, who has waited long, may ask
+    tell_stacks_when_asked()  # and so does a hang, to a consumer who has waited long
     # An interrupt at the keyboard, or a scheduler's SIGTERM, reaches the whole group; the consumer
     # decides what it means (a last checkpoint, say), and this process ends with it.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -138,14 +138,9 @@ class WaitNotice:
         self._begin = clock()
         self._reports = 0
 
-    @property
-    def waited_s(self) -> float:
-        """Seconds so far."""
-        return self._clock() - self._begin
-
     def check(self) -> bool:
         """Say how long it lasts, if that is due; whether it was."""
-        waited_s = self.waited_s
+        waited_s = self._clock() - self._begin
         due = waited_s >= (self._reports + 1) * self._warn_after_s
         if due:
             self._reports = int(waited_s / self._warn_after_s)

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ingest.lerobot.source import FORMAT as LEROBOT
 from lake import open_lake, visible_episodes
 from tests.ingest.lerobot_data import v2_data, v2_video, write_v2, write_v3
 from tests.s3_server import S3Server
@@ -185,6 +187,29 @@ def test_doctor_of_a_lake(run: Run, root: Path, tmp_path: Path) -> None:
     code, out, _ = run("doctor", lake, "--json")
     assert code == 1
     assert {f["reason"] for f in json.loads(out)[str(lake)]} == {"no-labels"}
+
+
+def test_the_known_formats_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = replace(LEROBOT, name="odd", needs=("no_such_module",), extra="rlds")
+    monkeypatch.setattr("ingest.formats.FORMATS", (LEROBOT, lacking))
+    code, out, _ = run("ingest", "--formats", "--json")
+    assert code == 0
+    first, second = json.loads(out)["formats"]
+    assert (first["name"], first["installed"], first["missing"]) == ("lerobot", True, [])
+    assert "meta/info.json" in first["looks_for"]
+    assert (second["installed"], second["missing"]) == (False, ["no_such_module"])
+    assert second["extra"] == "rlds"
+    code, out, _ = run("ingest", "--formats")
+    assert code == 0
+    assert "lerobot" in out
+    assert "headrace[rlds]" in out.replace("\n", "").replace(" ", "").replace("│", "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("only_one",)])
+def test_ingest_without_a_lake_says_what_is_missing(run: Run, arguments: tuple[str, ...]) -> None:
+    code, _, err = run("ingest", *arguments)
+    assert code == 2
+    assert "give SRC... and LAKE" in err
 
 
 @pytest.mark.s3

@@ -17,6 +17,7 @@ from loader.storage.settings import StorageSettings
         ({"deadline_s": 0.0}, "deadline_s must be positive"),
         ({"stall_warning_s": float("nan")}, "stall_warning_s must be positive"),
         ({"requests_per_node": 0}, "at least 1"),
+        ({"deadline_s": 100.0, "batch_timeout_s": 100.0}, "more than deadline_s"),
     ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
@@ -27,3 +28,9 @@ def test_what_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
 def test_settings_cross_to_another_process_as_plain_values() -> None:
     settings = StorageSettings(cache_dir="/cache", cache_bytes=5, requests_per_node=7)
     assert StorageSettings(**settings.to_dict()) == settings
+
+
+def test_a_batch_is_waited_for_longer_than_a_read_may_take_and_less_than_nccl_waits() -> None:
+    assert StorageSettings().deadline_s < StorageSettings().patience_s < 600
+    assert StorageSettings(deadline_s=1000).patience_s > 1000
+    assert StorageSettings(batch_timeout_s=7200.0).patience_s == 7200
