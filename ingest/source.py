@@ -6,13 +6,14 @@ A format is one module (or package) with a class that satisfies `Source`, and a 
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Protocol, Self
 
 import xxhash
 
+from ingest.alignment.policy import AlignmentPolicy
 from ingest.errors import EpisodeError, IngestError
 from lake.episode import Episode
 from lake.spec import Spec
@@ -161,6 +162,7 @@ class SourceOptions:
         fps: rate in steps per second for sources that store neither times nor a rate.
         images: how raw pictures are kept: `h264` encodes once (lossy, quality recorded), `png`
             keeps every bit.
+        alignment: how streams with clocks of their own become steps, in formats that have them.
 
     Raises:
         IngestError: a rate that is none.
@@ -170,6 +172,7 @@ class SourceOptions:
     embodiment: str | None = None
     fps: float | None = None
     images: Literal["h264", "png"] = "h264"
+    alignment: AlignmentPolicy = field(default_factory=AlignmentPolicy)
 
     def __post_init__(self) -> None:
         if self.fps is not None and usable_rate(self.fps) is None:

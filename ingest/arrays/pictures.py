@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import av
 import numpy as np
-from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
 
 from ingest.arrays.rows import Rows, count_rows
+from ingest.depth_png import depth_pngs
 from ingest.errors import EpisodeError
 from lake.episode import CameraVideo
 from lake.errors import VideoError
@@ -95,7 +94,7 @@ def read_camera(
                 codec=images,
             )
         if pictures.kind == "depth":
-            return images_video(_depth_png(pictures), step_to_frame=step_to_frame)
+            return images_video(depth_pngs(_depth(pictures)), step_to_frame=step_to_frame)
         compressed = [data for block in _blocks(pictures) for data in _unpadded(block)]
         return images_video(compressed, step_to_frame=step_to_frame)
     except VideoError as error:
@@ -108,6 +107,10 @@ def _blocks(pictures: Pictures) -> Iterator[Any]:
     count = count_rows(pictures.rows)
     for start in range(0, count, _BLOCK):
         yield pictures.rows.read(start, min(start + _BLOCK, count))
+
+
+def _depth(pictures: Pictures) -> Iterator[NDArray[np.uint16]]:
+    return (depth.astype(np.uint16) for block in _blocks(pictures) for depth in block)
 
 
 def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes or vlen arrays
@@ -124,16 +127,3 @@ def _unpadded(block: Any) -> Iterator[bytes]:  # noqa: ANN401  uint8 rows, bytes
 def _if_magic(pictures: Pictures) -> Pictures | None:
     first = next(_unpadded(pictures.rows.read(0, 1)))
     return pictures if picture_codec(first) else None
-
-
-def _depth_png(pictures: Pictures) -> list[bytes]:
-    encoder = av.CodecContext.create("png", "w")
-    assert isinstance(encoder, VideoCodecContext)
-    encoder.width, encoder.height = pictures.width, pictures.height
-    encoder.pix_fmt = "gray16be"
-    packed: list[bytes] = []
-    for block in _blocks(pictures):
-        for depth in block:
-            frame = av.VideoFrame.from_ndarray(depth.astype(np.uint16), format="gray16le")
-            packed += [bytes(p) for p in encoder.encode(frame.reformat(format="gray16be"))]
-    return packed + [bytes(p) for p in encoder.encode(None)]

@@ -1,0 +1,1 @@
+"""Rerun recordings (.rrd)."""

@@ -1,0 +1,242 @@
+"""Rerun recordings as a source: a file, with an episode for each recording in it."""
+
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from ingest.errors import EpisodeError, MissingReaderError, SourceError
+from ingest.rerun.entities import Entity, streams_of
+from ingest.rerun.file import Extent, extent, is_old, version_of
+from ingest.source import (
+    EpisodeEntry,
+    EpisodeReading,
+    Finding,
+    Format,
+    SourceOptions,
+    file_fingerprint,
+    printable,
+)
+from ingest.timed import TimedCamera, TimedValues
+from ingest.timed_episode import TimedRecording, episode_of
+from lake.spec import Spec, canonical_name
+
+_COPY_BYTES: Final = 16 << 20
+_LABEL_FPS: Final = 30.0  # of the time base of encoded pictures, whose steps have their own times
+
+
+class RerunSource:
+    """One .rrd file.
+
+    Args:
+        root: the file.
+        options: the user's choices.
+
+    Raises:
+        MissingReaderError: rerun-sdk is not installed.
+        SourceError: of a layout that is no longer read, or without a whole message.
+    """
+
+    def __init__(self, root: Path, options: SourceOptions) -> None:
+        self.root = root
+        self._options = options
+        self._version = version_of(root) or "?"
+        if is_old(root):
+            raise SourceError(
+                f"{root}: written by Rerun {self._version}, whose layout is no longer read:"
+                " `rerun rrd migrate` makes a new one of it",
+                reason="old-rerun",
+            )
+        self._open = ExitStack()
+        self._extent = extent(root)
+        self._reader = _reader(self._whole_file(self._extent), root)
+        self._stores = {printable(store.recording_id): store for store in self._reader.recordings()}
+        if not self._stores:
+            self.close()
+            raise SourceError(f"{root}: no recording in it", reason="no-episode")
+
+    @property
+    def format(self) -> str:
+        """With the version of Rerun that wrote it."""
+        return f"rerun-{self._version}"
+
+    @cached_property
+    def dataset(self) -> str:
+        """The user's name, else the application's."""
+        applications = {store.application_id for store in self._stores.values()}
+        own = applications.pop() if len(applications) == 1 else self.root.resolve().stem
+        return printable(self._options.dataset or own)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Spec of the first recording that can be read."""
+        reason: Exception | None = None
+        for entry in self.entries():
+            try:
+                return self.read(entry).episode.spec
+            except EpisodeError as error:
+                reason = reason or error
+        raise SourceError(f"{self.root}: no recording can be read: {reason}", reason="no-episode")
+
+    def entries(self) -> Sequence[EpisodeEntry]:
+        """The recordings, by id."""
+        return self._entries
+
+    def findings(self) -> Sequence[Finding]:
+        """What is lost of a file that was cut short."""
+        if not self._extent.is_cut:
+            return ()
+        lost = self._extent.size - self._extent.whole
+        return (
+            Finding(
+                severity="error",
+                reason="cut-short",
+                where=printable(self.root.name),
+                detail=f"its last {lost} bytes are no whole message; the {self._extent.messages}"
+                " messages before them are read",
+            ),
+        )
+
+    def read(self, entry: EpisodeEntry) -> EpisodeReading:
+        """Read one recording.
+
+        Raises:
+            EpisodeError: its bytes cannot be read, or no stream of it has a clock.
+        """
+        entities, lost = self._entities(entry)
+        values: list[TimedValues] = []
+        cameras: list[TimedCamera] = []
+        fps = self._options.fps or _LABEL_FPS
+        for entity in entities.values():
+            if entity.static_rows and not entity.rows:
+                lost.append(_finding("static-entity", entity.path, entry, "warning", _STATIC))
+                continue
+            try:
+                for stream in streams_of(entity, fps=fps, images=self._options.images):
+                    if isinstance(stream, TimedCamera):
+                        cameras.append(stream)
+                    else:
+                        values.append(stream)
+            except EpisodeError as error:
+                detail = f"{error}; the episode goes in without it"
+                lost.append(_finding(error.reason, entity.path, entry, "error", detail))
+        store = self._stores[entry.locator]
+        return episode_of(
+            TimedRecording(
+                values=values,
+                cameras=cameras,
+                files=(printable(self.root.name),),
+                findings=tuple(lost),
+                labels={"task": printable(store.application_id)},
+            ),
+            entry,
+            format_name=self.format,
+            reader="rerun",
+            source=printable(self.root.resolve().name),
+            dataset=self.dataset,
+            options=self._options,
+        )
+
+    def close(self) -> None:
+        """Remove the copy of a file that was cut short."""
+        self._open.close()
+
+    @cached_property
+    def _entries(self) -> list[EpisodeEntry]:
+        fingerprint = file_fingerprint(self.root)
+        return [EpisodeEntry.of(self, locator, [fingerprint]) for locator in sorted(self._stores)]
+
+    def _whole_file(self, found: Extent) -> Path:
+        """The file, or a copy of its whole messages: the library refuses what was cut."""
+        if not found.messages:
+            raise SourceError(f"{self.root}: no whole message in it", reason="empty-file")
+        if not found.is_cut:
+            return self.root
+        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="headrace-")))
+        copy = folder / "whole.rrd"
+        with self.root.open("rb") as source, copy.open("wb") as target:
+            left = found.whole
+            while left:
+                block = source.read(min(left, _COPY_BYTES))
+                target.write(block)
+                left -= len(block)
+        return copy
+
+    def _entities(self, entry: EpisodeEntry) -> tuple[dict[str, Entity], list[Finding]]:
+        entities: dict[str, Entity] = {}
+        try:
+            with _quietly():
+                for chunk in self._reader.stream(store=self._stores[entry.locator]).to_chunks():
+                    path = printable(chunk.entity_path)
+                    if path.startswith("/__"):
+                        continue
+                    entity = entities.setdefault(path, Entity(path=path))
+                    entity.add(chunk.to_record_batch(), is_static=chunk.is_static)
+        except Exception as error:
+            raise EpisodeError(
+                f"{self.root}: {entry.locator} cannot be read ({_first_line(error)})",
+                reason="damaged-file",
+            ) from error
+        return entities, []
+
+
+_STATIC: Final = "was logged without a time, so no step is known to show it; it is left out"
+
+
+def _finding(
+    reason: str, path: str, entry: EpisodeEntry, severity: Any, detail: str
+) -> Finding:
+    return Finding(
+        severity=severity,
+        reason=reason,
+        where=path,
+        detail=detail,
+        episode=entry.locator,
+        stream=canonical_name(path.strip("/")),
+    )
+
+
+def _reader(path: Path, root: Path) -> Any:  # noqa: ANN401  an extra
+    try:
+        from rerun.chunk import RrdReader  # noqa: PLC0415  an extra
+    except ModuleNotFoundError as error:
+        raise MissingReaderError(
+            f"{root}: reading .rrd needs rerun-sdk: pip install 'headrace[rerun]'"
+        ) from error
+    try:
+        with _quietly():
+            return RrdReader(str(path))
+    except Exception as error:
+        raise SourceError(
+            f"{root}: cannot be read ({_first_line(error)}); if another version of Rerun wrote it,"
+            " `rerun rrd migrate` makes a new one of it",
+            reason="damaged-file",
+        ) from error
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Files without a footer are read like others; the library warns of each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*footer.*")
+        yield
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def recognises(path: Path) -> bool:
+    """True for a file that begins as .rrd files do."""
+    return path.is_file() and version_of(path) is not None
+
+
+FORMAT: Final = Format(
+    name="rerun",
+    looks_for="an .rrd file (Rerun)",
+    recognises=recognises,
+    open=RerunSource,
+)
