@@ -60,8 +60,6 @@ def _integers(values: IntList, declared: str) -> tuple[NDArray[Any], str]:
             "" if is_known or not declared else f"declared {declared}, stored as int64"
         )
     except OverflowError as error:
-        if declared == "uint64":  # its upper half is stored as negative numbers
-            return values.array(np.dtype(np.int64)).view(np.uint64), ""
         return values.array(np.dtype(np.int64)), f"declared {declared}, but {error}; int64 is kept"
 
 

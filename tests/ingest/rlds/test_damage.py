@@ -257,7 +257,7 @@ def test_any_flip_and_cut_ends_in_episodes_or_a_reason(place: int, bit: int, cut
     _reads_or_refuses(bytes(content[: len(content) - cut]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     flips=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=4),
     data=st.one_of(st.none(), st.binary(max_size=120)),
