@@ -19,6 +19,7 @@ from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
 from ingest.natural_order import natural_key
 from ingest.plugins import plugins
+from ingest.rerun.source import FORMAT as RERUN
 from ingest.rlds.source import FORMAT as RLDS
 from ingest.source import Format
 from ingest.zarr.replay_buffer import FORMAT as ZARR
@@ -32,6 +33,7 @@ FORMATS: tuple[Format, ...] = (
     ZARR,
     DEXDATA,
     RLDS,
+    RERUN,
 )
 
 # Papers that lie beside recordings; a folder's other files are reported where no reader takes them.

@@ -177,7 +177,12 @@ class _Alignment:
             rank = 3
         else:
             rank = 1 if stream.role == "action" else 2
-        return Stamped(name=stream.name, stamps=np.sort(self._stamps(stream)), rank=rank)
+        return Stamped(
+            name=stream.name,
+            stamps=np.sort(self._stamps(stream)),
+            rank=rank,
+            reach_ns=self._max_age(stream) or 0,
+        )
 
     def without_dropped(
         self, streams: Sequence[_Stream], grid: NDArray[np.int64]

@@ -22,11 +22,13 @@ class Stamped:
         name: of the stream.
         stamps: int64 [n], ascending.
         rank: 0 for cameras, 1 for actions, 2 for other numbers, 3 for texts.
+        reach_ns: for how long its last sample stands for steps behind it.
     """
 
     name: str
     stamps: NDArray[np.int64]
     rank: int
+    reach_ns: int = 0
 
     @property
     def bounds_the_grid(self) -> bool:
@@ -45,14 +47,16 @@ def grid_times(
     primary = _primary(streams, policy.grid)
     bounding = [each for each in streams if each.bounds_the_grid] or [primary]
     first = [int(each.stamps[0]) for each in bounding]
-    last = [int(each.stamps[-1]) for each in bounding]
+    last = [int(each.stamps[-1]) + each.reach_ns for each in bounding]
     overlap = policy.span == "overlap"
-    begin, end = (max(first), min(last)) if overlap else (min(first), max(last))
+    latest = max(int(each.stamps[-1]) for each in bounding)
+    begin, end = (max(first), min(*last, latest)) if overlap else (min(first), latest)
     if begin > end:
         late, early = bounding[int(np.argmax(first))], bounding[int(np.argmin(last))]
         raise EpisodeError(
             f"no time is covered by all streams: {late.name} begins {(begin - end) / _NS:.3f} s"
-            f" after {early.name} ended; align with span='all', or leave one out",
+            f" after the last sample of {early.name} is fresh; align with span='all', or leave one"
+            " out",
             reason="no-overlap",
             stream=late.name,
         )

@@ -42,9 +42,9 @@ class AlignmentPolicy:
         grid: name of the stream whose stamps are the steps; None for the camera with the most
             frames, without cameras the action with the most samples, else any stream with the most.
         grid_fps: steps at this rate instead, from the first step on.
-        span: `overlap`: from the latest first sample of any stream to the earliest last one;
-            `all`: from the earliest to the latest, invalid where a stream has nothing. Texts and
-            single samples do not count.
+        span: `overlap`: from the latest first sample of any stream to where the last sample of
+            each is still fresh; `all`: from the earliest sample to the latest, invalid where a
+            stream has nothing. Texts and single samples do not count.
         clock: whose stamps count: `log`, `publish`, `header` or `device`.
         action_lag_steps: action[t] is that of step t + lag; the last steps have none.
         default: of streams not in `streams`.

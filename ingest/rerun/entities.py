@@ -1,10 +1,11 @@
 """The entities of a recording, gathered from its chunks, as streams.
 
 Components by Rerun's archetypes (rerun.io/docs/reference/types): `Scalars:scalars`, `TextLog:text`,
-`TextDocument:text`, `EncodedImage:blob`, `Image:buffer` and `DepthImage:buffer` with their `format`.
+`TextDocument:text`, `EncodedImage:blob`, `Image:buffer` and `DepthImage:buffer` with their
+`format`, `VideoStream:sample` with its `codec`, translation and rotation of `Transform3D`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -149,7 +150,7 @@ def _clocks(entity: Entity, there: Sequence[int]) -> Clocks:
     if _LOG in whole:
         clocks["log"] = whole.pop(_LOG)
     if whole:
-        first = sorted(whole)[0]
+        first = min(whole)
         clocks["header" if "log" in clocks else "log"] = whole[first]
     if not clocks:
         raise EpisodeError(
@@ -239,7 +240,6 @@ def _pictures(
     path: str, kind: str, rows: Sequence[bytes], formats: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[NDArray[Any]]:
     is_depth = kind == "DepthImage"
-    turned: Callable[[NDArray[Any]], NDArray[Any]]
     for data, about in zip(rows, formats, strict=True):
         if about is None or about["pixel_format"]:
             raise EpisodeError(
@@ -252,7 +252,11 @@ def _pictures(
         wanted = _U16 if is_depth else _U8
         model, dtype = about["color_model"] or _L, about["channel_datatype"] or _U8
         channels = {_L: 1, _RGB: 3, _BGR: 3}.get(model, 0)
-        if dtype != wanted or not channels or len(data) != size[0] * size[1] * channels * _BYTES[wanted]:
+        if (
+            dtype != wanted
+            or not channels
+            or len(data) != size[0] * size[1] * channels * _BYTES[wanted]
+        ):
             raise EpisodeError(
                 f"{path}: {len(data)} bytes of pictures of color model {model}, type {dtype},"
                 f" {size[1]}x{size[0]}",
@@ -263,10 +267,9 @@ def _pictures(
             yield np.frombuffer(data, "<u2").reshape(size)
             continue
         picture = np.frombuffer(data, np.uint8).reshape(*size, channels)
-        turned = {_L: lambda p: np.repeat(p, 3, axis=2), _BGR: lambda p: p[..., ::-1]}.get(
-            model, lambda p: p
-        )
-        yield turned(picture)
+        if model == _L:
+            picture = np.repeat(picture, 3, axis=2)
+        yield picture[..., ::-1] if model == _BGR else picture
 
 
 def _role(path: str) -> Role:

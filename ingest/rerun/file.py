@@ -1,7 +1,7 @@
 """The bytes of an .rrd file: what it is, and how much of it is whole.
 
-Layout from Rerun's `re_log_encoding`: `RRF2`, four bytes of version, four of options, then messages,
-each with a header of two little-endian 64-bit numbers, kind and length, and its payload.
+Layout from Rerun's `re_log_encoding`: `RRF2`, four bytes of version, four of options, then
+messages, each with a header of two little-endian 64-bit numbers, kind and length, and its payload.
 """
 
 import struct

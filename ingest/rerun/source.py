@@ -1,16 +1,16 @@
 """Rerun recordings as a source: a file, with an episode for each recording in it."""
 
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
-from ingest.errors import EpisodeError, MissingReaderError, SourceError
+from ingest.errors import EpisodeError, SourceError
 from ingest.rerun.entities import Entity, streams_of
 from ingest.rerun.file import Extent, extent, is_old, version_of
+from ingest.rerun.sdk import list_recordings, read_chunks
 from ingest.source import (
     EpisodeEntry,
     EpisodeReading,
@@ -52,11 +52,12 @@ class RerunSource:
             )
         self._open = ExitStack()
         self._extent = extent(root)
-        self._reader = _reader(self._whole_file(self._extent), root)
-        self._stores = {printable(store.recording_id): store for store in self._reader.recordings()}
-        if not self._stores:
+        try:
+            self._path = self._whole_file(self._extent)
+            self._applications = list_recordings(self._path, root)
+        except SourceError:
             self.close()
-            raise SourceError(f"{root}: no recording in it", reason="no-episode")
+            raise
 
     @property
     def format(self) -> str:
@@ -66,7 +67,7 @@ class RerunSource:
     @cached_property
     def dataset(self) -> str:
         """The user's name, else the application's."""
-        applications = {store.application_id for store in self._stores.values()}
+        applications = set(self._applications.values())
         own = applications.pop() if len(applications) == 1 else self.root.resolve().stem
         return printable(self._options.dataset or own)
 
@@ -106,7 +107,8 @@ class RerunSource:
         Raises:
             EpisodeError: its bytes cannot be read, or no stream of it has a clock.
         """
-        entities, lost = self._entities(entry)
+        entities = self._entities(entry)
+        lost: list[Finding] = []
         values: list[TimedValues] = []
         cameras: list[TimedCamera] = []
         fps = self._options.fps or _LABEL_FPS
@@ -123,14 +125,13 @@ class RerunSource:
             except EpisodeError as error:
                 detail = f"{error}; the episode goes in without it"
                 lost.append(_finding(error.reason, entity.path, entry, "error", detail))
-        store = self._stores[entry.locator]
         return episode_of(
             TimedRecording(
                 values=values,
                 cameras=cameras,
                 files=(printable(self.root.name),),
                 findings=tuple(lost),
-                labels={"task": printable(store.application_id)},
+                labels={"task": printable(self._applications[entry.locator])},
             ),
             entry,
             format_name=self.format,
@@ -147,7 +148,9 @@ class RerunSource:
     @cached_property
     def _entries(self) -> list[EpisodeEntry]:
         fingerprint = file_fingerprint(self.root)
-        return [EpisodeEntry.of(self, locator, [fingerprint]) for locator in sorted(self._stores)]
+        return [
+            EpisodeEntry.of(self, locator, [fingerprint]) for locator in sorted(self._applications)
+        ]
 
     def _whole_file(self, found: Extent) -> Path:
         """The file, or a copy of its whole messages: the library refuses what was cut."""
@@ -165,29 +168,24 @@ class RerunSource:
                 left -= len(block)
         return copy
 
-    def _entities(self, entry: EpisodeEntry) -> tuple[dict[str, Entity], list[Finding]]:
+    def _entities(self, entry: EpisodeEntry) -> dict[str, Entity]:
         entities: dict[str, Entity] = {}
-        try:
-            with _quietly():
-                for chunk in self._reader.stream(store=self._stores[entry.locator]).to_chunks():
-                    path = printable(chunk.entity_path)
-                    if path.startswith("/__"):
-                        continue
-                    entity = entities.setdefault(path, Entity(path=path))
-                    entity.add(chunk.to_record_batch(), is_static=chunk.is_static)
-        except Exception as error:
-            raise EpisodeError(
-                f"{self.root}: {entry.locator} cannot be read ({_first_line(error)})",
-                reason="damaged-file",
-            ) from error
-        return entities, []
+        for path, is_static, batch in read_chunks(self._path, entry.locator, self.root):
+            if not path.startswith("/__"):
+                entity = entities.setdefault(printable(path), Entity(path=printable(path)))
+                entity.add(batch, is_static=is_static)
+        return entities
 
 
 _STATIC: Final = "was logged without a time, so no step is known to show it; it is left out"
 
 
 def _finding(
-    reason: str, path: str, entry: EpisodeEntry, severity: Any, detail: str
+    reason: str,
+    path: str,
+    entry: EpisodeEntry,
+    severity: Literal["error", "warning"],
+    detail: str,
 ) -> Finding:
     return Finding(
         severity=severity,
@@ -197,36 +195,6 @@ def _finding(
         episode=entry.locator,
         stream=canonical_name(path.strip("/")),
     )
-
-
-def _reader(path: Path, root: Path) -> Any:  # noqa: ANN401  an extra
-    try:
-        from rerun.chunk import RrdReader  # noqa: PLC0415  an extra
-    except ModuleNotFoundError as error:
-        raise MissingReaderError(
-            f"{root}: reading .rrd needs rerun-sdk: pip install 'headrace[rerun]'"
-        ) from error
-    try:
-        with _quietly():
-            return RrdReader(str(path))
-    except Exception as error:
-        raise SourceError(
-            f"{root}: cannot be read ({_first_line(error)}); if another version of Rerun wrote it,"
-            " `rerun rrd migrate` makes a new one of it",
-            reason="damaged-file",
-        ) from error
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Files without a footer are read like others; the library warns of each."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*footer.*")
-        yield
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def recognises(path: Path) -> bool:
@@ -239,4 +207,6 @@ FORMAT: Final = Format(
     looks_for="an .rrd file (Rerun)",
     recognises=recognises,
     open=RerunSource,
+    needs=("rerun",),
+    extra="rerun",
 )

@@ -273,7 +273,9 @@ def test_rotations_go_along_the_shorter_arc(order: Any) -> None:
 
 
 def test_streams_that_never_met_are_named() -> None:
-    with pytest.raises(EpisodeError, match=r"b begins 0\.080 s after a ended"):
+    with pytest.raises(
+        EpisodeError, match=r"b begins 0\.065 s after the last sample of a is fresh"
+    ):
         aligned([stream("a", [0, 10, 20]), stream("b", [100, 110])])
     result = aligned([stream("a", [0, 10, 20]), stream("b", [100, 110])], span="all")
     assert not result.valid["b"].any()
