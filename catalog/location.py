@@ -3,11 +3,9 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
 
 from lake.store import Lake
-
-FILE_NAME: Final = "catalog.duckdb"
+from lake.tables import CATALOG_FILE
 
 
 def catalog_path(lake: Lake) -> Path:
@@ -19,7 +17,7 @@ def catalog_path(lake: Lake) -> Path:
     """
     folder = local_folder(lake.uri)
     if folder is not None and os.access(folder, os.W_OK):
-        return folder / FILE_NAME
+        return folder / CATALOG_FILE
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = hashlib.sha256(lake.uri.encode()).hexdigest()[:16]
     return cache / "headrace" / f"{name}.duckdb"

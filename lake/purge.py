@@ -8,7 +8,8 @@ between may be repeated, so a purge that was killed is gone on with by the next.
 2. Each fragment that held some is rewritten without them (see `lake.rewrite`).
 3. Plans that pin versions with the rows are given up, where that was asked for: their tags, tables
    and materialised packs go.
-4. All versions but the newest and those that are tagged go, with the files that they alone need.
+4. All versions but the newest and those that are tagged go, with the files that they alone need,
+   and the catalog's file where it lies in the lake.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,12 @@ import pyarrow.compute as pc
 from lake.edit.apply import Author, apply, edit_of, require
 from lake.edit.forget_views import forget_views
 from lake.edit.log import Edit, EditState, append_edit, edit_state
-from lake.errors import EditError
+from lake.errors import EditError, LakeError
 from lake.files import delete_files, files_under, unnamed_files
 from lake.retry import until_won
 from lake.rewrite import rewrite_fragments
 from lake.store import Lake
-from lake.tables import among
+from lake.tables import CATALOG_FILE, among, equals
 from lake.visible import stored_episodes
 
 _ERASED: Final = ("trajectories", "raw", "episodes", "stats", "commits")
@@ -99,14 +100,17 @@ def purge(
     if dry_run or not begun:
         return erased
     _erase_rows(lake, erased.episode_ids)
+    remade = {pin for edit in begun for pin in edit.detail["remade"]}
     for pin in erased.plans:
-        _give_up(lake, pin)
+        _give_up(lake, pin, forget=pin in remade)
     tables = [table for table in lake.versions() if table in (*_ERASED, "edits")]
     for table in tables:
         with lake.errors_named(f"remove old versions of {table}"):
             lake.latest(table).cleanup_old_versions(
                 timedelta(0), error_if_tagged_old_versions=False
             )
+    # It has a copy of facts and labels, and what was deleted in free pages of its file.
+    delete_files(lake, [CATALOG_FILE])
     if pins := _pins(lake, erased.episode_ids):
         raise EditError(
             f"{lake.uri}: {', '.join(pins)} came to pin the purged episodes meanwhile; purge again"
@@ -153,7 +157,11 @@ def _begin(
         )
     rows = stored_episodes(lake, ["episode_id", "ingest_key"])
     keys = rows.filter(pc.is_in(rows["episode_id"], value_set=pa.array(victims, pa.string())))
-    detail = {"pins": pins, "ingest_keys": keys["ingest_key"].to_pylist()}
+    detail = {
+        "pins": pins,
+        "remade": [pin for pin in pins if not _is_of(lake, pin, victims)],
+        "ingest_keys": keys["ingest_key"].to_pylist(),
+    }
     return replace(edit_of("purge", by, victims, victims), detail=detail)
 
 
@@ -212,12 +220,33 @@ def _erase_rows(lake: Lake, episode_ids: Sequence[str]) -> None:
     forget_views(lake, set(episode_ids))
 
 
-def _give_up(lake: Lake, pin: str) -> None:
-    """Remove a plan's tables and materialised packs, then its tags, by which it would be found."""
+def _is_of(lake: Lake, pin: str, episode_ids: Sequence[str]) -> bool:
+    """Whether a plan is made of some of the episodes, or that cannot be told."""
+    try:
+        with lake.errors_named(f"look into {pin}"):
+            episodes = lake.open_dataset(f"{lake.uri}/{_folder(pin)}/episodes.lance")
+            return any(map(episodes.count_rows, _filters(episode_ids)))
+    except LakeError:
+        return True
+
+
+def _give_up(lake: Lake, pin: str, *, forget: bool) -> None:
+    """Remove a plan's tables and materialised packs, then its tags, by which it would be found.
+
+    What the lake says of a plan of purged episodes stays, for the runs that were trained by it. One
+    that only pinned the version is forgotten, so that it can be made and saved again.
+    """
     if pin.startswith(_PIN):
-        delete_files(lake, files_under(lake, f"plans/{pin.removeprefix(_PIN)}"))
+        delete_files(lake, files_under(lake, _folder(pin)))
+        if forget:
+            which = equals("plan_hash", pin.removeprefix(_PIN))
+            until_won(lake, f"forget {pin}", lambda: lake.latest("plans").delete(which))
     for table in lake.versions():
         with lake.errors_named(f"remove the tag {pin} of {table}"):
             newest = lake.latest(table)
             if pin in newest.tags.list():
                 newest.tags.delete(pin)
+
+
+def _folder(pin: str) -> str:
+    return f"plans/{pin.removeprefix(_PIN)}"

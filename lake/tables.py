@@ -17,6 +17,8 @@ LAYOUT_VERSION: Final = 1
 LAYOUT_KEY: Final = b"headrace:layout_version"
 STORAGE_VERSION: Final = "2.2"
 VALID_SUFFIX: Final = ":valid"
+CATALOG_FILE: Final = "catalog.duckdb"
+"""File in a lake's folder that is derived from its tables and can be deleted at any time."""
 CLOCKS: Final = ("log", "publish", "header", "device")
 """Clocks that a recorder may stamp a message by."""
 

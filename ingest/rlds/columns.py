@@ -1,5 +1,6 @@
 """The signals of an Example: plain lists, and ragged ones put together from their row lengths."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -81,7 +82,7 @@ def row_shape(column: Column, leaf: Leaf | None, rows: int, count: int) -> tuple
         EpisodeError: they do not make the rows.
     """
     declared = leaf.shape if leaf else ((None,) if count != rows else ())
-    known = int(np.prod([size for size in declared if size is not None], dtype=np.float64))
+    known = math.prod(size for size in declared if size is not None)
     free = [place for place, size in enumerate(declared) if size is None]
     whole = known * rows
     if len(free) > 1 or whole <= 0 or count == 0 or count % whole or (not free and count != whole):

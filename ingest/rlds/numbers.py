@@ -1,6 +1,7 @@
 """Numbers of an Example in their declared type and shape."""
 
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -74,7 +75,7 @@ def _buffers(column: Column, leaf: Leaf | None, rows: int) -> NDArray[Any]:
         )
     dtype = np.dtype(leaf.dtype).newbyteorder("<")
     shape = tuple(size or 0 for size in leaf.shape)
-    wanted = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+    wanted = math.prod(shape) * dtype.itemsize
     if len(column.values) != rows or not 0 < wanted <= _MAX_ROW_BYTES:
         raise EpisodeError(
             f"{len(column.values)} buffers of {wanted} bytes for {rows} rows",

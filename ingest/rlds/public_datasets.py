@@ -1,10 +1,9 @@
 """Facts about the public Open X-Embodiment datasets that their files do not hold.
 
-Rates and robots: the Open X-Embodiment collection's overview of datasets (robotics-transformer-x),
-as transcribed in `openx2lerobot/oxe_utils/configs.py` of github.com/Tavish9/any4lerobot (commit
-6937315). DROID: droid-dataset.github.io (15 Hz). LIBERO: `control_freq` of its environments.
-Grippers: `prismatic/vla/datasets/rlds/oxe/transforms.py` of github.com/openvla/openvla, which says
-what has to be inverted; and the names of features themselves.
+Rates and robots: `openx2lerobot/oxe_utils/configs.py` of github.com/Tavish9/any4lerobot (commit
+6937315), all but `bridge`, `bridge_data_v2` and `droid_100`, other names of datasets listed there.
+Grippers: what `prismatic/vla/datasets/rlds/oxe/transforms.py` of github.com/openvla/openvla inverts
+to make 1 open, robosuite's for LIBERO; and the names of features themselves.
 """
 
 from collections.abc import Iterable

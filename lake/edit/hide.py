@@ -61,7 +61,8 @@ def undo_edit(lake: Lake, number: int, by: Author, *, dry_run: bool = False) -> 
 
     Args:
         lake: an unpinned lake.
-        number: of a delete, undelete, split, merge, or undo.
+        number: of a delete, undelete, split, merge or undo; or of a purge, of which nothing comes
+            back by it, but the next ingest may bring the episodes again.
         by: who and why.
         dry_run: check, and change nothing.
 
@@ -71,13 +72,11 @@ def undo_edit(lake: Lake, number: int, by: Author, *, dry_run: bool = False) -> 
 
     def make(state: EditState) -> Edit:
         edit = next((edit for edit in state.edits if edit.number == number), None)
-        if edit is None:
+        if edit is None or not (edit.hidden or edit.shown):
             raise EditError(
                 f"{lake.uri}: no edit {number} hid or made episodes; `headrace lake edits` lists"
                 " them"
             )
-        if edit.kind == "purge":
-            raise EditError(f"edit {number} is a purge, which cannot be taken back")
         still = {e for e, hid in state.hidden.items() if hid.number == number}
         if edit.hidden:
             require(lake, edit.hidden, still, f"not hidden by edit {number} any more")

@@ -14,7 +14,7 @@ from lake.store import Lake
 from lake.transient import is_refused, is_throttled, is_transient
 from loader.errors import LoaderError, StorageTimeoutError
 from loader.observe.metrics import LoaderMetrics
-from loader.storage.request_budget import RequestBudget
+from loader.storage.request_budget import RequestBudget, budget_of_process
 from loader.storage.settings import StorageSettings
 from loader.storage.watchdog import Watchdog
 
@@ -91,7 +91,9 @@ class Origin:
         self._sleep = sleep or self._closing.wait
         self._budget: RequestBudget | None = None
         if is_object_store(lake.uri):
-            self._budget = RequestBudget(lake.uri, settings.requests_per_node, settings.cache_dir)
+            self._budget = budget_of_process(
+                lake.uri, settings.requests_per_node, settings.cache_dir
+            )
         self._watchdog = Watchdog(
             settings.stall_warning_s, lambda: metrics.add(slow_reads=1), clock=clock
         )

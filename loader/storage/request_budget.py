@@ -6,11 +6,15 @@ it (`LANCE_IO_THREADS`), so there are as many slots as the budget holds such rea
 
 The budget is there to be kind to the store, never to stop a job: who waits too long reads without,
 and one process holds half of the slots at most, so that one that is stopped leaves some to others.
+Who waits looks again and again, some twenty times a second; in each process as many threads as its
+half has slots, while the others wait for those.
 """
 
 import contextlib
 import fcntl
+import functools
 import hashlib
+import math
 import os
 import random
 import sys
@@ -19,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from loader.storage.cache_folder import SLOTS, cache_folder
@@ -33,6 +37,10 @@ _LONGEST_WAIT_S: Final = 60.0
 _SHORT_WAIT_S: Final = 1.0
 _IN_VAIN_S: Final = 300.0
 
+T = TypeVar("T")
+Sleep = Callable[[float], object]
+Clock = Callable[[], float]
+
 
 def limit_requests_per_read(requests_per_node: int) -> None:
     """Let each read of this process keep few requests under way, in place of Lance's 64.
@@ -43,11 +51,23 @@ def limit_requests_per_read(requests_per_node: int) -> None:
     os.environ.setdefault(_VARIABLE, str(_per_read(requests_per_node)))
 
 
+def budget_of_process(
+    uri: str, requests_per_node: int, cache_dir: str | None = None
+) -> "RequestBudget":
+    """The one of this process for a store, whoever reads; arguments as of `RequestBudget`."""
+    told = os.environ.get(_VARIABLE, "")
+    return _of_process(os.getpid(), told, _store_of(uri), requests_per_node, cache_dir)
+
+
 class RequestBudget:
     """The slots of a node for one store; safe to use from several threads and processes.
 
     In a process that is not ours, how many requests a read has under way is Lance's own choice;
     it is counted like a read of ours.
+
+    Attributes:
+        slots: of the node.
+        most: of them, that are held through this object.
 
     Args:
         uri: of a lake: all in its bucket share the slots.
@@ -60,10 +80,10 @@ class RequestBudget:
         told = os.environ.get(_VARIABLE, "")
         per_read = int(told) if told.isdigit() else 0
         self.slots: Final = max(1, requests_per_node // (per_read or _per_read(requests_per_node)))
-        self._ours = threading.BoundedSemaphore((self.slots + 1) // 2)
-        self._in_vain_until: float | None = None
-        store = urlsplit(uri)
-        self._store = f"{store.scheme}://{store.netloc}"
+        self.most: Final = max(1, self.slots // 2)
+        self._ours = threading.BoundedSemaphore(self.most)
+        self._in_vain_until = -math.inf
+        self._store = _store_of(uri)
         self._name = hashlib.sha256(self._store.encode()).hexdigest()[:16]
         if cache_dir is None:
             self._folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
@@ -72,60 +92,51 @@ class RequestBudget:
         self._warned = False
 
     @contextlib.contextmanager
-    def slot(
-        self,
-        sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> Iterator[None]:
+    def slot(self, sleep: Sleep = time.sleep, clock: Clock = time.monotonic) -> Iterator[None]:
         """Hold a slot; where all are taken, wait for one, a minute at the most.
 
-        After a minute in vain, the waits of the next minutes are short.
+        After a minute in vain, the waits of the next minutes are short. Before that, other reads
+        of this process are waited for where those hold its half of the slots, as long.
 
         Args:
             sleep: waits; True where there is nothing to wait for any more.
             clock: monotonic seconds.
         """
-        fd = None
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(_ClosingError):
+                self._hold(held, sleep, clock)
+            yield
+
+    def _hold(self, held: contextlib.ExitStack, sleep: Sleep, clock: Clock) -> None:
+        """Take a share of this process, then a slot of the node, as far as they come in time."""
+        ours = _wait_for(
+            lambda: self._ours.acquire(blocking=False) or None, _LONGEST_WAIT_S, sleep, clock
+        )
+        if ours is None:
+            self._warn(
+                f"none of this process's {self.most} reads has ended for {_LONGEST_WAIT_S:.0f} s"
+            )
+            return
+        held.callback(self._ours.release)
+        short = clock() < self._in_vain_until
+        wait_s = _SHORT_WAIT_S if short else _LONGEST_WAIT_S
         try:
-            fd = self._waited_for(sleep, clock)
+            fd = _wait_for(self._free_slot, wait_s, sleep, clock)
         except OSError as error:
             self._warn(f"{self._folder} cannot be used ({error.strerror})")
-        try:
-            yield
-        finally:
-            if fd is not None:
-                os.close(fd)
-                self._ours.release()
-
-    def _waited_for(
-        self, sleep: Callable[[float], object], clock: Callable[[], float]
-    ) -> int | None:
-        """The descriptor that holds a slot; None after waiting for too long."""
-        begin, until = clock(), self._in_vain_until
-        wait_s = _LONGEST_WAIT_S if until is None or begin >= until else _SHORT_WAIT_S
-        while clock() < begin + wait_s:
-            if (fd := self._free_slot()) is not None:
-                return fd
-            # Drawn, so that those who wait do not come together.
-            if sleep(random.random() * _LOOK_AGAIN_S):  # noqa: S311 - no secret
-                return None
-        if wait_s == _LONGEST_WAIT_S:
+            return
+        if fd is not None:
+            held.callback(os.close, fd)
+        elif not short:
             self._in_vain_until = clock() + _IN_VAIN_S
             self._warn(f"none of its {self.slots} reads has ended for {_LONGEST_WAIT_S:.0f} s")
-        return None
 
     def _free_slot(self) -> int | None:
-        if not self._ours.acquire(blocking=False):
-            return None
-        fd = None
-        try:
-            for number in range(self.slots):
-                if (fd := self._locked(number)) is not None:
-                    return fd
-            return None
-        finally:
-            if fd is None:
-                self._ours.release()
+        """The descriptor that holds a slot, None where all are taken."""
+        for number in range(self.slots):
+            if (fd := self._locked(number)) is not None:
+                return fd
+        return None
 
     def _locked(self, number: int) -> int | None:
         path = self._folder / f"{self._name}-{number}"
@@ -159,3 +170,41 @@ class RequestBudget:
 
 def _per_read(requests_per_node: int) -> int:
     return max(1, min(_PER_READ, requests_per_node // _LEAST_READS))
+
+
+class _ClosingError(Exception):
+    """There is nothing to wait for any more."""
+
+
+def _wait_for(
+    look: Callable[[], T | None], longest_s: float, sleep: Sleep, clock: Clock
+) -> T | None:
+    """Look until something is there; None where nothing was in time.
+
+    Raises:
+        _ClosingError: `sleep` says so.
+    """
+    deadline = clock() + longest_s
+    while clock() < deadline:
+        if (found := look()) is not None:
+            return found
+        # Drawn, so that those who wait do not come together.
+        if sleep(random.random() * _LOOK_AGAIN_S):  # noqa: S311 - no secret
+            raise _ClosingError
+    return None
+
+
+def _store_of(uri: str) -> str:
+    store = urlsplit(uri)
+    return f"{store.scheme}://{store.netloc}"
+
+
+@functools.cache
+def _of_process(
+    _pid: int,  # a fork starts anew: it does not hold what its parent holds
+    _told: str,
+    store: str,
+    requests_per_node: int,
+    cache_dir: str | None,
+) -> RequestBudget:
+    return RequestBudget(store, requests_per_node, cache_dir)

@@ -7,11 +7,14 @@ cached is not: nobody ever waits for an eviction.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import random
 import stat
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +29,8 @@ from loader.storage.cache_folder import ENTRIES, TEMPORARY, is_entry_name
 _SIZE: Final = struct.Struct("<QQQ")  # bytes, the boot they were counted in, XXH3-64 of both
 _USES: Final = np.dtype([("use", np.int64), ("size", np.int64)])
 _DISK_BLOCK: Final = 4096
+_LOCK_S: Final = 1.0  # who holds it longer has been stopped, or hangs with its disk
+_LOOK_AGAIN_S: Final = 0.005
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -135,9 +140,16 @@ class Room:
 
     @contextlib.contextmanager
     def _size(self) -> Iterator[int | None]:
-        """Hold the sum still, and read it: None where no eviction counted since this boot."""
-        with self._size_lock:
-            fcntl.flock(self._size_fd, fcntl.LOCK_EX)
+        """Hold the sum still, and read it: None where no eviction counted since this boot.
+
+        Raises:
+            OSError: it cannot be read or locked, or is locked for too long.
+        """
+        deadline = time.monotonic() + _LOCK_S
+        if not self._size_lock.acquire(timeout=_LOCK_S):
+            raise _locked_too_long()
+        try:
+            self._lock_size(deadline)
             try:
                 data = os.pread(self._size_fd, _SIZE.size, 0)
                 fields = _SIZE.unpack(data) if len(data) == _SIZE.size else (0, 0, 0)
@@ -145,6 +157,19 @@ class Room:
                 yield fields[0] if sound else None
             finally:
                 fcntl.flock(self._size_fd, fcntl.LOCK_UN)
+        finally:
+            self._size_lock.release()
+
+    def _lock_size(self, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(self._size_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise _locked_too_long() from None
+                time.sleep(random.random() * _LOOK_AGAIN_S)  # noqa: S311 - no secret
+            else:
+                return
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
@@ -171,6 +196,10 @@ class Room:
     def _packed(self, size: int) -> bytes:
         both = struct.pack("<QQ", size, self._boot)
         return both + struct.pack("<Q", xxhash.xxh3_64_intdigest(both))
+
+
+def _locked_too_long() -> OSError:
+    return OSError(errno.ETIMEDOUT, f"its size was locked by another process for {_LOCK_S:g} s")
 
 
 def disk_bytes(nbytes: int) -> int:

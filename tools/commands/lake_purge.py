@@ -50,7 +50,7 @@ def purge(
     ids = [] if where is None else hidden_ids(opened, where)
     done = run(opened, ids, author(who, why), force=force, sweep=sweep, dry_run=dry_run)
     if not dry_run:
-        # A copy of the labels is in the catalog, and in free pages of its file.
+        # Beside an object store it lies with the user.
         catalog_path(opened).unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps({**asdict(done), "dry_run": dry_run}, ensure_ascii=False))

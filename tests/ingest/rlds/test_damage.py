@@ -270,3 +270,43 @@ def test_any_example_under_a_valid_checksum(
         if content:
             content[place % len(content)] = value
     _reads_or_refuses(frame(bytes(content)))
+
+
+_WORDS = st.sampled_from(
+    [
+        *("featuresDict", "features", "sequence", "feature", "tensor", "image", "text", "shape"),
+        *("dimensions", "dtype", "encoding", "encodingFormat", "steps", "action", "float64"),
+        *("zlib", "bytes", "-1", "2", "7", "999999999999999999", "splits", "shardLengths", "name"),
+    ]
+)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), _WORDS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(_WORDS, inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(leaf=_JSON, root=_JSON)
+def test_any_json_beside_the_shard_ends_in_episodes_or_a_reason(leaf: Any, root: Any) -> None:
+    features = {"featuresDict": {"features": {"steps/action": leaf}}}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_dataset(folder, _TINY[:1], features=features)
+        (folder / "dataset_info.json").write_text(json.dumps(root))
+        source = _open(folder)
+        for entry in source.entries():
+            _reads_or_is_refused(source, entry)
+
+
+def test_dimensions_beyond_all_bounds_lose_only_their_signal(tmp_path: Path) -> None:
+    shape = ["999999999999999999"] * 40
+    tensor = {"tensor": {"dtype": "float32", "shape": {"dimensions": shape}}}
+    features = {"featuresDict": {"features": {"steps/action": tensor}}}
+    write_dataset(tmp_path, _TINY[:1], features=features)
+    source = _open(tmp_path)
+    reading = source.read(source.entries()[0])
+    assert [f.reason for f in reading.findings if f.severity == "error"] == ["wrong-count"]
+    assert "is_first" in reading.episode.features

@@ -148,6 +148,15 @@ def test_float_depth_as_tfds_packs_it_is_told(tmp_path: Path) -> None:
         np.testing.assert_array_equal(rgba.view(np.float32)[..., 0], expected)
 
 
+def test_pictures_that_never_change_and_flags_that_deny_them_are_told(tmp_path: Path) -> None:
+    example = episode() | {"episode_metadata/has_image": np.array([False])}
+    example["steps/observation/image"] = example["steps/observation/image"][:1] * 6
+    reading = _read(tmp_path, example)
+    reasons = {f.reason for f in reading.findings if f.stream == "image"}
+    assert reasons == {"constant-pictures", "flag-differs"}
+    assert reading.episode.cameras["image"].index.num_frames == 6
+
+
 def test_a_step_without_a_picture_is_marked(tmp_path: Path) -> None:
     example = episode()
     example["steps/observation/image"][2] = b""

@@ -1,5 +1,6 @@
 """Slots of a node: never more taken than there are, by threads or processes, killed or not."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from loader.storage.cache_folder import SLOTS, cache_folder
-from loader.storage.request_budget import RequestBudget, limit_requests_per_read
+from loader.storage.request_budget import (
+    RequestBudget,
+    budget_of_process,
+    limit_requests_per_read,
+)
 
 URI = "s3://bucket/robots.lake"
 _ROOT = Path(__file__).resolve().parents[3]
@@ -52,13 +57,19 @@ with RequestBudget("s3://bucket/lake", 16, sys.argv[1]).slot():
 """
 
 _GREEDY = """
-import sys
-from loader.storage.request_budget import RequestBudget
-budget = RequestBudget("s3://bucket/lake", 64, sys.argv[1])
-held = [budget._free_slot() for _ in range(4)]
-assert held.count(None) == 2, held
-print("held", flush=True)
-sys.stdin.read()
+import os, sys, threading
+from lake import Lake
+from loader.observe.metrics import LoaderMetrics
+from loader.storage.origin import Origin
+from loader.storage.settings import StorageSettings
+# As a decode process has them: one for the plan, one for all else.
+settings = StorageSettings(requests_per_node=64, cache_dir=sys.argv[1])
+origins = [Origin(Lake("s3://bucket/lake", {}), settings, LoaderMetrics()) for _ in range(2)]
+def read():
+    os.write(1, b"held\\n")
+    sys.stdin.read()
+for number in range(8):
+    threading.Thread(target=origins[number % 2].read, args=(lambda: "rows", read)).start()
 """
 
 
@@ -110,10 +121,10 @@ def test_processes_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
 
 
 def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
-    budget = RequestBudget(URI, 48, str(tmp_path))
+    budget = RequestBudget(URI, 64, str(tmp_path))
     lock = threading.Lock()
     taken, most = 0, 0
-    full = threading.Barrier(2)  # which only two at once can pass: half of three, rounded up
+    full = threading.Barrier(2)  # which only two at once can pass: half of four
 
     def use() -> None:
         nonlocal taken, most
@@ -130,8 +141,8 @@ def test_threads_never_hold_more_slots_than_there_are(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert budget.slots == 3
-    assert most == 2
+    assert budget.slots == 4
+    assert most == budget.most == 2
 
 
 def test_a_slot_of_a_killed_process_is_free(tmp_path: Path, open_fds: Callable[[], int]) -> None:
@@ -174,11 +185,11 @@ def test_without_a_cache_the_slots_lie_in_a_folder_of_the_user(
         assert list((cache_folder(tmp_path / "cache") / SLOTS).iterdir())
 
 
-def test_where_there_is_no_folder_nothing_is_limited_and_it_is_said_once(
+def test_where_there_is_no_folder_nobody_waits_for_others_and_it_is_said_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    budget = RequestBudget(URI, 16, str(tmp_path / "file"))
+    budget = RequestBudget(URI, 64, str(tmp_path / "file"))
     with budget.slot(), budget.slot():
         pass
     said = capfd.readouterr().err
@@ -188,19 +199,24 @@ def test_where_there_is_no_folder_nothing_is_limited_and_it_is_said_once(
 
 
 def test_a_stopped_process_leaves_slots_for_others(tmp_path: Path) -> None:
-    """It tries to hold all of them, and is stopped as a rank in a debugger would be."""
+    """It reads in as many threads as it has, and is stopped as a rank in a debugger would be."""
     holder = subprocess.Popen(
         [sys.executable, "-P", "-c", _GREEDY, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=_environment(),
     )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"held\n"
-    holder.send_signal(signal.SIGSTOP)
-    budget = RequestBudget(URI, 64, str(tmp_path))
+    others = [RequestBudget(URI, 64, str(tmp_path)) for _ in range(3)]
     try:
-        with budget.slot(must_not_wait), budget.slot(must_not_wait):
+        assert holder.stdout is not None
+        assert [holder.stdout.readline() for _ in range(2)] == [b"held\n"] * 2
+        holder.send_signal(signal.SIGSTOP)
+        with (
+            others[0].slot(must_not_wait),
+            others[1].slot(must_not_wait),
+            pytest.raises(AssertionError, match="no free slot"),
+            others[2].slot(must_not_wait),
+        ):
             pass
     finally:
         holder.kill()
@@ -211,30 +227,71 @@ def must_not_wait(_seconds: float) -> None:
     raise AssertionError("there is no free slot")
 
 
-def test_who_waits_for_a_minute_reads_without_a_slot_and_says_so_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_all_that_a_process_reads_of_a_store_has_one_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = RequestBudget(URI, 16, str(tmp_path))
+    folder = str(tmp_path)
+    budget = budget_of_process(URI, 64, folder)
+    assert budget_of_process("s3://bucket/another.lake", 64, folder) is budget
+    others = [
+        budget_of_process("s3://other/robots.lake", 64, folder),
+        budget_of_process(URI, 64, str(tmp_path / "other")),
+        budget_of_process(URI, 32, folder),
+    ]
+    monkeypatch.setattr("os.getpid", lambda: -1)  # in a fork, which holds nothing
+    others.append(budget_of_process(URI, 64, folder))
+    assert budget not in others
+    assert len(set(others)) == 4
+
+
+class Time:
+    """A clock that only waiting moves."""
+
     now = 0.0
 
-    def sleep(seconds: float) -> None:
-        nonlocal now
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
         assert 0 <= seconds <= 0.05
-        now += seconds + 0.5
+        self.now += seconds + 0.5
 
-    def clock() -> float:
-        return now
+    def waited_for(self, budget: RequestBudget) -> float:
+        """Seconds until a read begins."""
+        begin = self.now
+        with budget.slot(self.sleep, self.clock):
+            return self.now - begin
 
+
+def test_after_a_minute_in_vain_reads_go_on_without_a_slot_and_soon(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stopped, budget = (RequestBudget(URI, 16, str(tmp_path)) for _ in range(2))
+    time = Time()
     waited = []
-    with budget.slot():
+    with stopped.slot():
         for pause_s in (0, 0, 100, 300):
-            now += pause_s
-            before = now
-            with budget.slot(sleep, clock):
-                waited.append(now - before)
-    assert [round(seconds / 60) for seconds in waited] == [1, 0, 0, 1]
+            time.now += pause_s
+            waited.append(time.waited_for(budget))
+    assert [60 <= seconds < 62 for seconds in waited] == [True, False, False, True]
     assert max(waited[1:3]) < 2
+    assert time.waited_for(budget) == 0  # it goes on
     assert capfd.readouterr().err.count("none of its 1 reads has ended for 60 s") == 1
+
+
+def test_who_waits_for_its_own_process_does_not_take_the_node_s_slots_for_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A store that answers nothing for a while: the budget is kept when it is back."""
+    budget, time = RequestBudget(URI, 64, str(tmp_path)), Time()
+    with budget.slot(must_not_wait), budget.slot(must_not_wait):
+        assert [60 <= time.waited_for(budget) < 62 for _ in range(2)] == [True, True]
+    assert capfd.readouterr().err.count("none of this process's 2 reads has ended for 60 s") == 1
+    others = [RequestBudget(URI, 64, str(tmp_path)) for _ in range(2)]
+    with contextlib.ExitStack() as held:
+        for other in others * 2:
+            held.enter_context(other.slot(must_not_wait))
+        assert 60 <= time.waited_for(budget) < 62
 
 
 def test_who_is_closed_waits_no_longer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +312,7 @@ def test_stores_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_cleaned_while_slots_are_held_is_made_again(tmp_path: Path) -> None:
-    budget = RequestBudget(URI, 48, str(tmp_path))
+    budget = RequestBudget(URI, 64, str(tmp_path))
     with budget.slot():
         shutil.rmtree(tmp_path / "headrace-cache")
         with budget.slot(lambda _: pytest.fail("it waits")):
