@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from ingest.errors import IngestError
 
@@ -80,7 +80,19 @@ class AlignmentPolicy:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of `to_json`."""
-        raw: dict[str, Any] = json.loads(text)
-        streams = {name: StreamPolicy(**each) for name, each in raw.pop("streams").items()}
-        return cls(default=StreamPolicy(**raw.pop("default")), streams=streams, **raw)
+        """Inverse of `to_json`; what is missing takes its default.
+
+        Raises:
+            IngestError: no JSON object, an unknown name, or a value that means nothing.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            streams = {name: StreamPolicy(**each) for name, each in raw.pop("streams", {}).items()}
+            default = StreamPolicy(**raw.pop("default", {}))
+            policy = cls(default=default, streams=streams, **raw)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise IngestError(f"an alignment that cannot be read: {error}") from error
+        for name, each in {"default": policy.default, **policy.streams}.items():
+            if each.method not in get_args(Method):
+                raise IngestError(f"{name}: method {each.method!r}: {', '.join(get_args(Method))}")
+        return policy

@@ -10,6 +10,7 @@ import typer
 
 from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.recording_options import (
+    Alignment,
     Rate,
     source_options,
 )
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
 def doctor(
     target: Annotated[str, typer.Argument(metavar="SRC|LAKE", help="A recording, or a lake.")],
     fps: Rate = None,
+    alignment: Alignment = None,
     storage_option: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
@@ -48,7 +50,7 @@ def doctor(
         else:
             from ingest.doctor import check_recordings
 
-            options = source_options(None, None, fps)
+            options = source_options(None, None, fps, alignment=alignment)
             found = check_recordings(Path(target), options, progress=progress)
     if as_json:
         rows = {name: [asdict(finding) for finding in items] for name, items in found.items()}

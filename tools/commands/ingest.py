@@ -8,6 +8,7 @@ import typer
 
 from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.recording_options import (
+    Alignment,
     Dataset,
     Embodiment,
     Rate,
@@ -36,6 +37,7 @@ def ingest(
     dataset: Dataset = None,
     embodiment: Embodiment = None,
     fps: Rate = None,
+    alignment: Alignment = None,
     images: Annotated[
         Literal["h264", "png"],
         typer.Option(help="How raw pictures are kept: h264 encodes once, png keeps every bit."),
@@ -83,7 +85,7 @@ def ingest(
             sources,
             opened,
             on_error=on_error,
-            options=source_options(dataset, embodiment, fps, images),
+            options=source_options(dataset, embodiment, fps, images, alignment),
             commit_episodes=commit_episodes,
             progress=progress,
         )

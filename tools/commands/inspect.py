@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tools.commands.recording_options import Rate, source_options
+from tools.commands.recording_options import Alignment, Rate, source_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,7 @@ def inspect(
         typer.Option(help="Write a PNG with first, middle and last frame of every camera."),
     ] = None,
     fps: Rate = None,
+    alignment: Alignment = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Show what a recording holds, without ingesting it.
@@ -50,7 +51,9 @@ def inspect(
     pending_picture = picture
     for found in discover(source).sources:
         try:
-            opened = found.format.open(found.path, source_options(None, None, fps))
+            opened = found.format.open(
+                found.path, source_options(None, None, fps, alignment=alignment)
+            )
         except SourceError as error:
             described.append(
                 {"source": str(found.path), "error": error.reason, "detail": str(error)}

@@ -1,5 +1,6 @@
 """Options that `ingest`, `inspect` and `doctor` share."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -17,6 +18,13 @@ Rate: TypeAlias = Annotated[
     float | None,
     typer.Option("--fps", min=0.001, help="Steps per second, for recordings that store no times."),
 ]
+Alignment: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        help='JSON of how streams with clocks of their own become steps, such as {"grid_fps": 20,'
+        ' "streams": {"imu": {"method": "linear"}}}.'
+    ),
+]
 
 
 def source_options(
@@ -24,8 +32,19 @@ def source_options(
     embodiment: str | None,
     fps: float | None,
     images: Literal["h264", "png"] = "h264",
+    alignment: Path | None = None,
 ) -> "SourceOptions":
     """The user's choices as the readers take them."""
+    from ingest.alignment.policy import AlignmentPolicy
+    from ingest.errors import IngestError
     from ingest.source import SourceOptions
 
-    return SourceOptions(dataset=dataset, embodiment=embodiment, fps=fps, images=images)
+    policy = AlignmentPolicy()
+    if alignment is not None:
+        try:
+            policy = AlignmentPolicy.from_json(alignment.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, IngestError) as error:
+            raise IngestError(f"{alignment}: {error}") from error
+    return SourceOptions(
+        dataset=dataset, embodiment=embodiment, fps=fps, images=images, alignment=policy
+    )

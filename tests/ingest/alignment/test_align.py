@@ -315,6 +315,13 @@ def test_a_policy_is_read_back_as_it_was_written() -> None:
     assert AlignmentPolicy.from_json(policy.to_json()) == policy
 
 
+def test_a_policy_may_say_little_and_nothing_unknown() -> None:
+    assert AlignmentPolicy.from_json('{"grid_fps": 20}') == AlignmentPolicy(grid_fps=20)
+    for wrong in ("[]", "{", '{"fps": 20}', '{"default": {"method": "guess"}}', '{"streams": 3}'):
+        with pytest.raises(IngestError):
+            AlignmentPolicy.from_json(wrong)
+
+
 def test_frames_and_stamps_must_be_as_many() -> None:
     video = camera([0, 10]).video
     with pytest.raises(EpisodeError, match="for 2 samples"):
