@@ -72,7 +72,8 @@ def purge(
         episode_ids: episodes that are hidden; none to go on with what was begun.
         by: who and why.
         force: give up the plans that pin the episodes; without it they forbid the purge.
-        sweep: delete files that no version names too. Nothing else may be writing to the lake.
+        sweep: erase what killed writers left too: files that no version names, and recordings
+            without an episode. Nothing else may be writing to the lake.
         dry_run: check, and change nothing.
 
     Raises:
@@ -97,9 +98,11 @@ def purge(
         rows=_count(lake, [e for edit in begun for e in edit.hidden]),
         plans=tuple(dict.fromkeys(pin for edit in begun for pin in edit.detail["pins"])),
     )
-    if dry_run or not begun:
+    if dry_run or not (begun or sweep):
         return erased
     _erase_rows(lake, erased.episode_ids)
+    if sweep:
+        _sweep_raw(lake)
     remade = {pin for edit in begun for pin in edit.detail["remade"]}
     for pin in erased.plans:
         _give_up(lake, pin, forget=pin in remade)
@@ -109,6 +112,7 @@ def purge(
             lake.latest(table).cleanup_old_versions(
                 timedelta(0), error_if_tagged_old_versions=False
             )
+    lake.refresh()
     # It has a copy of facts and labels, and what was deleted in free pages of its file.
     delete_files(lake, [CATALOG_FILE])
     if pins := _pins(lake, erased.episode_ids):
@@ -120,6 +124,8 @@ def purge(
     if sweep:
         delete_files(lake, unnamed)
         unnamed = []
+    if not begun:
+        return replace(erased, unnamed_files=len(unnamed))
     done = [edit.number for edit in begun]
     append_edit(lake, lambda _: replace(edit_of("purged", by, ()), detail={"purges": done}))
     return replace(erased, unnamed_files=len(unnamed))
@@ -214,10 +220,34 @@ def _erase_rows(lake: Lake, episode_ids: Sequence[str]) -> None:
                     newest.delete(which)
 
             until_won(lake, f"erase rows of {table}", delete)
-        for fragment in lake.latest(table).get_fragments():
-            if fragment.num_deletions:
-                rewrite_fragments(lake, table, [fragment.fragment_id])
+        _rewrite_deleted(lake, table)
     forget_views(lake, set(episode_ids))
+
+
+def _sweep_raw(lake: Lake) -> None:
+    """Erase recordings whose commit died before its episodes were written."""
+    if not lake.has_table("raw"):
+        return
+    with lake.errors_named("look for recordings without an episode"):
+        recorded, written = (
+            pc.unique(lake.latest(table).to_table(columns=["commit_id"])["commit_id"])
+            for table in ("raw", "trajectories")
+        )
+    left = recorded.filter(pc.invert(pc.is_in(recorded, value_set=written))).to_pylist()
+    if left:
+        until_won(
+            lake,
+            "erase recordings without an episode",
+            lambda: lake.latest("raw").delete(among("commit_id", left)),
+        )
+        _rewrite_deleted(lake, "raw")
+
+
+def _rewrite_deleted(lake: Lake, table: str) -> None:
+    """Rewrite each fragment that has deleted rows without them."""
+    for fragment in lake.latest(table).get_fragments():
+        if fragment.num_deletions:
+            rewrite_fragments(lake, table, [fragment.fragment_id])
 
 
 def _is_of(lake: Lake, pin: str, episode_ids: Sequence[str]) -> bool:

@@ -30,7 +30,11 @@ def visible_episodes(lake: Lake, columns: Sequence[str] = ("episode_id",)) -> pa
         return stored_episodes(lake, columns)
     keys = ("episode_id", "ingest_key", "commit_id")
     stored = stored_episodes(lake, list(dict.fromkeys([*columns, *keys])))
-    there = set(zip(stored["ingest_key"].to_pylist(), stored["commit_id"].to_pylist(), strict=True))
+    parts = {part.ingest_key for view in state.views.values() for part in view.parts}
+    keys_of_parts = pa.array(list(parts), pa.string())
+    sources = stored.filter(pc.is_in(stored["ingest_key"], value_set=keys_of_parts))
+    pairs = (sources[name].to_pylist() for name in ("ingest_key", "commit_id"))
+    there = set(zip(*pairs, strict=True))
     hidden = pa.array(list(state.hidden), pa.string())
     seen = stored.filter(pc.invert(pc.is_in(stored["episode_id"], value_set=hidden)))
     seen = seen.select([*columns, ADDRESS])

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from lake.edit.cut_video import Cut, join_cuts
@@ -152,12 +153,14 @@ def _knowledge(lake: Lake) -> _Known:
             rows = lake.dataset("trajectories").scanner(
                 columns=["ingest_key", "commit_id"], with_row_address=True
             )
-            stored: dict[tuple[str, str], int] = {}
-            for batch in rows.to_batches():
-                columns = (batch[name].to_pylist() for name in batch.schema.names)
-                for key, commit, address in zip(*columns, strict=True):
-                    if (key, commit) in wanted:
-                        stored[key, commit] = min(address, stored.get((key, commit), address))
+            found = rows.to_table()
+        keys = pa.array(list({key for key, _ in wanted}), pa.string())
+        found = found.filter(pc.is_in(found["ingest_key"], value_set=keys))
+        stored: dict[tuple[str, str], int] = {}
+        columns = (found[name].to_pylist() for name in ("ingest_key", "commit_id", "_rowaddr"))
+        for key, commit, address in zip(*columns, strict=True):
+            if (key, commit) in wanted:
+                stored[key, commit] = min(address, stored.get((key, commit), address))
         known = _known[lake] = _Known(versions, stored)
     return known
 

@@ -19,7 +19,7 @@ from lake.episode_row import episode_rows
 from lake.errors import EditError
 from lake.insert import insert_new
 from lake.quarantine import QuarantineEntry, quarantine_rows
-from lake.reshard import reshard
+from lake.rewrite import rewrite_fragments
 from lake.writer import append_trajectories
 from tests.catalog.views import contents, rebuilt_contents, write
 
@@ -139,7 +139,9 @@ class RandomLife:
                 undo_edit(self.lake, int(self.rng.choice(edits)), Author(who="test"))
 
     def reshard(self) -> None:
-        reshard(self.lake)
+        table = str(self.rng.choice(["trajectories", "episodes", "commits"]))
+        if fragments := self.lake.latest(table).get_fragments():
+            rewrite_fragments(self.lake, table, [f.fragment_id for f in fragments])
 
     def compact_labels(self) -> None:
         self.lake.latest("episodes").optimize.compact_files()

@@ -290,6 +290,24 @@ def test_files_of_killed_writers_are_counted_and_swept(
         read_episode(robots, one(number).episode_id)
 
 
+def test_recordings_of_a_commit_that_died_are_swept(
+    robots: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        dies_at(patch, "lake.writer.append_trajectories", 1, after=False)
+        with pytest.raises(Died), EpisodeWriter(robots) as writer:
+            writer.add(one(9), chunk_messages(recording(9)))
+    needle = b"<raw message of episode 9>"
+    assert found_on_disk(robots, [needle]) == {needle}
+    assert purge(robots, [], BY).unnamed_files == 0
+    assert found_on_disk(robots, [needle]) == {needle}
+    purge(robots, [], BY, sweep=True)
+    assert found_on_disk(robots, [needle]) == set()
+    assert "purged" not in {edit.kind for edit in read_edits(robots)}
+    for number in range(EPISODES):
+        assert len(list(read_raw_messages(robots, one(number).episode_id))) == 1
+
+
 STEPS = [
     ("lake.purge.apply", 1),
     ("lake.purge.until_won", 1),

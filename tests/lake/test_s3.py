@@ -7,15 +7,25 @@ import pytest
 from lake import (
     ByteRange,
     EpisodeWriter,
+    RawMessage,
+    RawStream,
+    chunk_messages,
     create_lake,
     open_lake,
     read_episode,
     read_ranges,
+    read_raw_messages,
     read_signals,
     read_video_indexes,
     visible_episodes,
 )
+from lake.edit.apply import Author
+from lake.edit.hide import delete_episodes
+from lake.edit.rearrange import split_episode
 from lake.errors import LakeError, LakeNotFoundError
+from lake.files import files_under, unnamed_files
+from lake.purge import purge
+from lake.reshard import reshard
 from tests.episodes import make_episode
 from tests.s3_server import SECRET_KEY, S3Server
 
@@ -119,3 +129,32 @@ def test_a_store_that_cannot_be_used_is_one_error_without_secrets(
     assert "\n" not in text
     assert SECRET_KEY not in text
     assert SECRET_KEY[::-1] not in text
+
+
+def test_recordings_edits_and_upkeep(s3_server: S3Server) -> None:
+    options = s3_server.storage_options
+    lake = create_lake(s3_server.uri("upkeep.lake"), storage_options=options)
+    episodes = [make_episode(number, camera_names=("top",)) for number in range(3)]
+    stream = RawStream(name="/x")
+    for number, episode in enumerate(episodes):
+        message = RawMessage(stream=stream, clocks={"log": number}, payload=b"abc" * number)
+        with EpisodeWriter(lake) as writer:
+            writer.add(episode, chunk_messages([message]))
+    by = Author(who="test")
+    parts = split_episode(lake, episodes[0].episode_id, [5], by).shown
+    delete_episodes(lake, [episodes[1].episode_id], by)
+    expected = {part: read_episode(lake, part).content_sha256() for part in parts}
+    reader = open_lake(lake.uri, storage_options=options)
+    assert {part: read_episode(reader, part).content_sha256() for part in parts} == expected
+    done = {entry.table: entry.fragments_after for entry in reshard(lake)}
+    assert (done["trajectories"], done["raw"]) == (1, 1)
+    assert purge(lake, [episodes[1].episode_id], by, sweep=True).rows["raw"] == 1
+    reader.refresh()
+    assert {part: read_episode(reader, part).content_sha256() for part in parts} == expected
+    found = read_episode(reader, episodes[2].episode_id)
+    assert found.content_sha256() == episodes[2].content_sha256()
+    (message,) = read_raw_messages(reader, episodes[2].episode_id)
+    assert bytes(message.payload) == b"abcabc"
+    assert reader.latest("trajectories").count_rows() == 2
+    assert not [path for path in files_under(lake, "trajectories.lance") if "_versions/d" in path]
+    assert len(unnamed_files(lake, "trajectories")) == 0

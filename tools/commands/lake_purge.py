@@ -26,8 +26,8 @@ def purge(
         bool,
         typer.Option(
             "--sweep",
-            help="Delete files that no version names too, left by killed writers. Nothing else may"
-            " be writing to the lake.",
+            help="Erase what killed writers left too: files that no version names, recordings"
+            " without an episode. Nothing else may be writing to the lake.",
         ),
     ] = False,
     why: Why = "",
