@@ -16,12 +16,13 @@ from training.settings import Settings, build, merge, nested, read_yaml
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Settings):
-    """AdamW with warm-up and cosine decay.
+    """AdamW with warm-up and decay.
 
     Attributes:
         lr: peak learning rate.
         warmup_steps: steps of linear rise from 0.
-        final_lr_share: learning rate at the last step over the peak.
+        schedule: how the rate falls from its peak to the last step.
+        final_lr_share: learning rate at the last step over the peak; `constant` has none.
         weight_decay: on matrices; vectors (norms, biases) have none.
         betas: AdamW's moment decays.
         clip_norm: gradient norm at which gradients are scaled down.
@@ -30,6 +31,7 @@ class OptimizerConfig(Settings):
 
     lr: float = 1e-3
     warmup_steps: int = 50
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
     final_lr_share: float = 0.0
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.95)

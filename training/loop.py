@@ -138,7 +138,8 @@ def train(
             trained = Trained.start(model, spec, config)
             # Not before model and loader are made: what they refuse is no run.
             run = enter_run(lake, plan.header, out, config, ranks, resume=resume)
-            checkpoint = latest_checkpoint(out / "checkpoints")
+            # The first rank's word: on a shared file system another may not see the newest yet.
+            checkpoint = said_by_first(latest_checkpoint(out / "checkpoints"), ranks)
             resumed_from = _resume(checkpoint, trained, loader, ranks)
             step, last, stop = resumed_from or 0, None, False
             choice, steps = _choose_attention(
@@ -205,10 +206,10 @@ def train(
                         grad_norm=grad_norm,
                         step_s=time.perf_counter() - begin,
                     )
-                    records.step(packs, last)
+                    stop = totals.sums.terminated > 0
+                    records.step(packs, last, is_last=stop or step == total_steps)
                     if on_step is not None and ranks.is_first:
                         on_step(last, total_steps)
-                    stop = totals.sums.terminated > 0
                     if stop or step == total_steps or step % config.checkpoint.every_steps == 0:
                         checkpoint = writer.save(
                             trained,

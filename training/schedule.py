@@ -6,7 +6,7 @@ from training.config import OptimizerConfig
 
 
 def learning_rate(step: int, *, total_steps: int, config: OptimizerConfig) -> float:
-    """Linear warm-up, then half a cosine down to the final share.
+    """Linear warm-up, then as `config.schedule` says: half a cosine, a line, or no fall at all.
 
     Args:
         step: 0 for the first optimizer step.
@@ -17,5 +17,9 @@ def learning_rate(step: int, *, total_steps: int, config: OptimizerConfig) -> fl
         return config.lr * (step + 1) / config.warmup_steps
     rest = max(total_steps - 1 - config.warmup_steps, 1)
     progress = min((step - config.warmup_steps) / rest, 1.0)
-    cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
-    return config.lr * (config.final_lr_share + (1.0 - config.final_lr_share) * cosine)
+    left = {
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
+        "linear": 1.0 - progress,
+        "constant": 1.0,
+    }[config.schedule]
+    return config.lr * (config.final_lr_share + (1.0 - config.final_lr_share) * left)

@@ -53,10 +53,18 @@ class Trained:
 
 
 def _adamw(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """AdamW (arXiv:1711.05101): weights of products decay, norms and biases do not."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    """AdamW (arXiv:1711.05101): weights of products decay, norms and biases do not.
+
+    A bias is told by its name: one for each embodiment has two dimensions.
+    """
+    decays: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            is_product = parameter.ndim >= 2 and not name.endswith("bias")
+            (decays if is_product else others).append(parameter)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": decays, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
     ]
     return AdamW(groups, lr=config.lr, betas=config.betas, fused=True)

@@ -142,6 +142,36 @@ def test_a_finished_run_is_left_as_it_is(planned: Planned, tmp_path: Path) -> No
     assert (fewer.finished, fewer.steps, fewer.last) == (True, 2, None)
 
 
+def test_a_resumed_run_does_what_it_is_told_now(planned: Planned, tmp_path: Path) -> None:
+    lake, plan = planned
+    config = train_config(steps=2)
+    train(lake, plan, tmp_path / "run", config)
+    other = dataclasses.replace(config.optimizer, weight_decay=0.5, betas=(0.5, 0.6))
+    spec = PolicySpec.from_plan(plan.header, image_size=None)
+    torch.manual_seed(0)
+    trained = Trained.start(
+        build_model(config.model, spec), spec, dataclasses.replace(config, optimizer=other)
+    )
+    ranks = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
+    checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    load_checkpoint(checkpoint, trained, ranks)
+    groups = trained.optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+    assert [tuple(group["betas"]) for group in groups] == [(0.5, 0.6)] * 2
+    assert all(state["step"] == 2 for state in trained.optimizer.state.values())
+
+
+def test_the_last_step_is_written_down_whatever_the_interval(
+    planned: Planned, tmp_path: Path
+) -> None:
+    lake, plan = planned
+    config = dataclasses.replace(train_config(steps=5), log_every=3)
+    train(lake, plan, tmp_path / "run", config)
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 3, 5]
+
+
 def test_a_run_can_be_given_more_steps(planned: Planned, tmp_path: Path) -> None:
     lake, plan = planned
     train(lake, plan, tmp_path / "run", train_config(steps=3))

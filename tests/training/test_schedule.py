@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 
 from training.config import OptimizerConfig
@@ -24,3 +26,15 @@ def test_runs_shorter_than_the_warm_up_are_legal(total: int) -> None:
 def test_stays_at_the_end_beyond_it() -> None:
     config = OptimizerConfig(lr=1.0, warmup_steps=0, final_lr_share=0.2)
     assert learning_rate(50, total_steps=10, config=config) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [("linear", [1.0, 0.8, 0.6, 0.4, 0.2]), ("constant", [1.0] * 5)],
+)
+def test_it_falls_as_it_is_told(
+    schedule: Literal["linear", "constant"], rates: list[float]
+) -> None:
+    config = OptimizerConfig(lr=1.0, warmup_steps=0, schedule=schedule, final_lr_share=0.2)
+    found = [learning_rate(step, total_steps=5, config=config) for step in range(5)]
+    assert found == pytest.approx(rates)

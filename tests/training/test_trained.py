@@ -5,6 +5,7 @@ from torch import nn
 from tests.training.batches import policy_spec
 from training.config import OptimizerConfig, TrainConfig
 from training.ema import Ema
+from training.models.parts.embodiment_linear import EmbodimentLinear
 from training.trained import Trained
 
 
@@ -32,6 +33,19 @@ def test_only_products_decay() -> None:
     trained.update(0.1)
     assert model.weight.detach().flatten().tolist() == pytest.approx([0.95] * 4)
     assert model.bias.detach().tolist() == [1.0, 1.0]
+
+
+def test_a_bias_for_each_embodiment_does_not_decay_either() -> None:
+    model = EmbodimentLinear(3, 2, 2)
+    nn.init.ones_(model.weight)
+    nn.init.ones_(model.bias)
+    config = TrainConfig(optimizer=OptimizerConfig(weight_decay=0.5))
+    trained = Trained.start(model, policy_spec(), config)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    trained.update(0.1)
+    assert model.weight.detach().flatten().tolist() == pytest.approx([0.95] * 12)
+    assert model.bias.detach().flatten().tolist() == [1.0] * 6
 
 
 def test_the_average_warms_up_and_survives_its_state_dict() -> None:

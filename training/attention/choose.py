@@ -68,7 +68,8 @@ def choose_backend(
             where there is nothing to measure.
 
     Raises:
-        ConfigError: the backend that is asked for does not exist or cannot run here.
+        ConfigError: the backend that is asked for does not exist or cannot run here, or with
+            `auto` none can.
     """
     if wanted != "auto":
         reason = named(wanted).refusal(device, dtype)
@@ -93,6 +94,9 @@ def choose_backend(
         if reason is not None:
             refused[name] = reason
             del usable[name]
+    if not usable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise ConfigError(f"no attention backend can be used on these batches: {reasons}")
     if torch.are_deterministic_algorithms_enabled():
         return Choice(name=next(iter(usable)), refused=refused)
     measured = _measure(usable, trials, device)

@@ -4,6 +4,7 @@ import json
 import warnings
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import set_state_dict
@@ -16,6 +17,8 @@ from training.checkpoints.writer import first_line
 from training.distributed import Ranks
 from training.errors import CheckpointError
 from training.trained import Trained
+
+_TOLD: Final = ("weight_decay", "betas", "eps")
 
 
 def load_checkpoint(path: Path, trained: Trained, ranks: Ranks) -> None:
@@ -42,12 +45,15 @@ def load_checkpoint(path: Path, trained: Trained, ranks: Ranks) -> None:
             f"cannot load the checkpoint {path}: {_differences(trained, progress)}"
             f"{first_line(error)}; train with the model it was made with, or use another --out"
         ) from error
+    told = [{name: group[name] for name in _TOLD} for group in trained.optimizer.param_groups]
     set_state_dict(
         trained.model,
         trained.optimizer,
         model_state_dict=state["model"],
         optim_state_dict=state["optimizer"],
     )
+    for group, now in zip(trained.optimizer.param_groups, told, strict=True):
+        group.update(now)  # what the run is told now holds, not what it was told then
     if trained.ema is not None:
         trained.ema.load_state_dict(state["ema"])
     if rng_key(ranks) in state:

@@ -32,7 +32,7 @@ from training.checkpoints.folder import (
     write_synced,
 )
 from training.checkpoints.state import staged, state_of
-from training.distributed import Ranks, barrier
+from training.distributed import Ranks
 from training.errors import CheckpointError
 from training.parallel import whole
 from training.trained import Trained
@@ -132,9 +132,13 @@ class CheckpointWriter:
             raise error
 
     def _begin(self, final: Path) -> None:
+        failed: OSError | None = None
         if self._ranks.is_first:
-            begin(final)
-        barrier()
+            try:
+                begin(final)
+            except OSError as error:
+                failed = error
+        self._agree(failed)
 
     def _write(
         self,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lake.insert import insert_new
 from lake.store import Lake
 from packing.plan_header import PlanHeader
+from training.checkpoints.folder import write_synced
 from training.config import TrainConfig
 from training.distributed import Ranks, barrier
 from training.errors import CheckpointError
@@ -44,7 +45,7 @@ def enter_run(
 
     Raises:
         CheckpointError: the folder holds a run of another plan, or any run while `resume` is
-            `never`, or a damaged `run.json`.
+            `never`, or a damaged `run.json`; or not all ranks see the folder.
     """
     run = _read_run(out / "run.json", header)
     if run is not None and resume == "never":
@@ -57,7 +58,11 @@ def enter_run(
         _record(lake, run, header, out, config)
     barrier()
     run = _read_run(out / "run.json", header)
-    assert run is not None
+    if run is None:
+        raise CheckpointError(
+            f"rank {ranks.rank} does not see what the first rank wrote into {out}: --out must be a"
+            " folder that all nodes share"
+        )
     return run
 
 
@@ -79,7 +84,7 @@ def _read_run(path: Path, header: PlanHeader) -> Run | None:
 def _new_run(out: Path, plan_hash: str) -> Run:
     run = Run(run_id=uuid.uuid4().hex, plan_hash=plan_hash)
     partial = out / ".partial-run.json"
-    partial.write_text(json.dumps(asdict(run)) + "\n", encoding="utf-8")
+    write_synced(partial, (json.dumps(asdict(run)) + "\n").encode())
     partial.replace(out / "run.json")
     return run
 

@@ -76,8 +76,19 @@ class Records:
         if self._board is not None:
             self._board.close()
 
-    def step(self, packs: Iterable[PackedBatch[Tensor]], metrics: StepMetrics) -> None:
+    def step(
+        self,
+        packs: Iterable[PackedBatch[Tensor]],
+        metrics: StepMetrics,
+        *,
+        is_last: bool = False,
+    ) -> None:
         """Write down a step whose update is done.
+
+        Args:
+            packs: that it consumed on this rank.
+            metrics: its figures.
+            is_last: the run ends with it, so that its figures are written whatever the interval.
 
         Raises:
             TrainingError: it cannot be written (a full disk).
@@ -96,7 +107,8 @@ class Records:
         done = metrics.step - self._first
         with _written_into(self._out):
             self._ledger.record(consumed)
-            if self._metrics is not None and (done == 1 or metrics.step % self._every == 0):
+            due = is_last or done == 1 or metrics.step % self._every == 0
+            if self._metrics is not None and due:
                 self._metrics.write(metrics)
                 if self._board is not None:
                     write_step(self._board, metrics)
