@@ -8,7 +8,7 @@ says which frame goes where, so nothing is stored twice.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -42,8 +42,7 @@ class RawStream:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawMessage:
+class RawMessage(NamedTuple):
     """A message, or what is left of it where its picture is a frame of the episode's video.
 
     Attributes:

@@ -19,7 +19,7 @@ from lake.store import Lake
 from lake.tables import STORAGE_VERSION
 
 _ATTEMPTS: Final = 12
-_VIDEO_BYTES: Final = 64 << 20
+_VIDEO_BYTES: Final = 8 << 20
 _ROWS: Final = 1024
 _RAW_ROWS: Final = 8
 

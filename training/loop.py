@@ -245,7 +245,11 @@ def _total_steps(config: TrainConfig, plan: AnyPlan) -> int:
 
 
 def _open_loader(lake: Lake, plan: AnyPlan, config: TrainConfig, ranks: Ranks) -> PackLoader:
-    size = config.loader.image_size
+    size, storage = config.loader.image_size, StorageSettings()
+    if config.loader.cache_dir is not None:
+        storage = StorageSettings(
+            cache_dir=config.loader.cache_dir, cache_bytes=round(config.loader.cache_gb * 1e9)
+        )
     return PackLoader(
         lake,
         plan,
@@ -256,9 +260,7 @@ def _open_loader(lake: Lake, plan: AnyPlan, config: TrainConfig, ranks: Ranks) -
         image_size=None if size is None else (size, size),
         materialized=config.loader.materialized or False,
         max_bad_share=config.loader.max_bad_share,
-        storage=StorageSettings(
-            cache_dir=config.loader.cache_dir, cache_bytes=round(config.loader.cache_gb * 1e9)
-        ),
+        storage=storage,
     )
 
 

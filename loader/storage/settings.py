@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from loader.errors import LoaderError
 
+_CACHE_BYTES: Final = 100 << 30
 _ATTEMPT_TIMEOUTS: Final = 4  # of requests, in the attempt during which the deadline passes
 _SPARE_S: Final = 60.0
 
@@ -16,7 +17,7 @@ class StorageSettings:
     Attributes:
         cache_dir: folder on a local disk that all ranks of the node share as a cache; None for
             no cache.
-        cache_bytes: what the cache may take on that disk.
+        cache_bytes: what the cache may take on that disk; only with `cache_dir`.
         request_timeout_s: after which one request to an object store is given up and repeated.
         deadline_s: after which a read that keeps failing becomes an error. Other ranks wait
             meanwhile; NCCL ends them after 600 s, or the time-out given to `init_process_group`.
@@ -29,7 +30,7 @@ class StorageSettings:
     """
 
     cache_dir: str | None = None
-    cache_bytes: int = 100 << 30
+    cache_bytes: int = _CACHE_BYTES
     request_timeout_s: float = 30.0
     deadline_s: float = 300.0
     requests_per_node: int = 128
@@ -40,6 +41,10 @@ class StorageSettings:
         for name in ("cache_bytes", "request_timeout_s", "deadline_s", "stall_warning_s"):
             if not getattr(self, name) > 0:
                 raise LoaderError(f"storage.{name} must be positive: {getattr(self, name)}")
+        if self.cache_dir is None and self.cache_bytes != _CACHE_BYTES:
+            raise LoaderError(
+                f"storage.cache_bytes={self.cache_bytes}: there is no cache; say where by cache_dir"
+            )
         if "://" in str(self.cache_dir or ""):
             raise LoaderError(f"storage.cache_dir={self.cache_dir!r}: a folder on a local disk")
         if self.requests_per_node < 1:

@@ -7,17 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from catalog.selection import Selection
+from lake.object_store import is_object_store
 from lake.store import Lake
 from loader.decode.kept_frames import KeptFrames
 from loader.errors import LoaderError
 from loader.observe.metrics import LoaderMetrics
 from loader.storage.opening import opened_lake
 from loader.storage.origin import Origin
+from loader.storage.request_budget import limit_requests_per_read
 from loader.storage.settings import StorageSettings
 from loader.storage.tiers import Tiers
 from loader.windows.index import WindowIndex
@@ -26,6 +28,8 @@ from loader.windows.meta import Stats, WindowMeta, window_meta, window_stats
 from loader.windows.missing import require_complete
 from loader.windows.reader import Missing, Sample, WindowReader, WindowSpec
 from loader.windows.steps import Deltas, resolve_deltas
+
+FRAME_CACHE_BYTES: Final = 1 << 30
 
 Read = TypeVar("Read")
 
@@ -64,7 +68,7 @@ class WindowSamples:
         missing: `error` or `pad`.
         cache_bytes: of signals and frame indexes.
         run_steps: of runs that are decoded together, or None.
-        frame_cache_bytes: of decoded frames.
+        frame_cache_bytes: of decoded frames, with `run_steps`.
         storage: time-outs, request budget and the node's cache.
 
     Attributes:
@@ -92,7 +96,7 @@ class WindowSamples:
         missing: Missing = "error",
         cache_bytes: int = 256 << 20,
         run_steps: int | None = None,
-        frame_cache_bytes: int = 1 << 30,
+        frame_cache_bytes: int = FRAME_CACHE_BYTES,
         storage: StorageSettings | None = None,
     ) -> None:
         require_one_of("names", names, ("source", "canonical"))
@@ -105,6 +109,11 @@ class WindowSamples:
             )
         if run_steps is not None and not _is_count(run_steps):
             raise LoaderError(f"run_steps={run_steps}: at least 1 step, or None")
+        if run_steps is None and frame_cache_bytes != FRAME_CACHE_BYTES:
+            raise LoaderError(
+                f"frame_cache_bytes={frame_cache_bytes}: without run_steps no frames are kept; give"
+                " run_steps too"
+            )
         if isinstance(keys, str):
             raise LoaderError(f"keys={keys!r}: a list of keys")
         self._storage = storage or StorageSettings()
@@ -167,6 +176,9 @@ class WindowSamples:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_pid": os.getpid()})
+        if state["_pid"] != self._pid and is_object_store(self._place.uri):
+            # A worker, which reads what it is asked for and nothing before.
+            limit_requests_per_read(self._storage.requests_per_node)
 
     def _read_patiently(self, lake: Lake, what: str, read: Callable[[], Read]) -> Read:
         """Read something else than samples, as patiently as those."""

@@ -15,7 +15,7 @@ from loader.windows.keys import Names, picture_sizes
 from loader.windows.meta import Stats, WindowMeta
 from loader.windows.padded_keys import PaddedKey, padded_keys
 from loader.windows.reader import Missing, Sample
-from loader.windows.samples import WindowSamples, require_one_of
+from loader.windows.samples import FRAME_CACHE_BYTES, WindowSamples, require_one_of
 
 try:
     import torch
@@ -97,7 +97,7 @@ class Window(Dataset[Item]):
         missing: Missing = "error",
         cache_bytes: int = 256 << 20,
         run_steps: int | None = None,
-        frame_cache_bytes: int = 1 << 30,
+        frame_cache_bytes: int = FRAME_CACHE_BYTES,
         storage: StorageSettings | None = None,
     ) -> None:
         require_one_of("image_dtype", image_dtype, ("float32", "uint8"))

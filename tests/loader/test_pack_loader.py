@@ -37,6 +37,7 @@ _INLINE: dict[str, Any] = {"process": "inline", "framework": "numpy"}
         ({"buffer_bytes": 1000}, "at least 1048576"),
         ({"image_size": (0, 4)}, "image_size"),
         ({"log_every_s": 0.0}, "log_every_s=0.0: seconds, more than 0"),
+        ({"log_every_s": float("nan")}, "log_every_s=nan"),
         ({"image_size": 224}, r"image_size=224: \(height, width\)"),
         ({"image_size": (224, 224, 3)}, "image_size"),
         ({"rank": 1}, "rank 1 of world size 1"),
@@ -116,6 +117,11 @@ def test_from_episodes_plans_in_memory(scene: Lake) -> None:
         "synthetic/episode_000005",
     ]
     assert {e for batch in batches for e in batch.episode_ids.tolist() if e >= 0} == {0, 1}
+
+
+def test_from_episodes_refuses_a_step_without_slots(scene: Lake) -> None:
+    with pytest.raises(PlanError, match="slots_per_step must be at least 1, is 0"):
+        PackLoader.from_episodes(scene, budget_tokens=256, slots_per_step=0, **_INLINE)
 
 
 def test_from_episodes_takes_a_mixture(scene: Lake) -> None:

@@ -30,7 +30,7 @@ from tools.bench.loader_s3 import (
     s3_ratios,
     s3_rows,
 )
-from tools.bench.loader_size import LoaderBench
+from tools.bench.loader_size import QUICK, LoaderBench
 from tools.bench.loader_trajectories import (
     PYAV_DECODE,
     PYAV_RGB,
@@ -169,7 +169,7 @@ def test_bench_fills_the_ratios_that_aims_name(tmp_path: Path) -> None:
     assert all(np.isfinite(value) for value in result.ratios.values())
     json.dumps({"rows": result.rows, "tables": result.tables}, allow_nan=False)
     assert len({tuple(row) for row in result.rows}) == 1, "all lines have the same columns"
-    peers = [row for row in result.rows if row["video"] == "not measured without --peers"]
+    peers = [row for row in result.rows if row["video"] == "not installed"]
     assert [row["contender"] for row in peers] == [
         *("LeRobot DataLoader", "lerobot-lancedb", "webdataset, MP4 per episode"),
         *("webdataset, JPEG per step", "Mosaic streaming, MP4 per episode"),
@@ -348,6 +348,16 @@ def test_peers_reach_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     done = CliRunner().invoke(build_app(), [*arguments, "--json", str(tmp_path / "a.json")])
     assert done.exit_code == 0, done.output
     assert seen == [(True, ("a/python", "b/python"))]
+
+
+@pytest.mark.parametrize("named", [(), ("a/python",)])
+def test_peers_are_looked_for_beside_us_too(
+    monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(bench, "measure_loader", lambda *given: seen.append(given))
+    bench.run(True, named)
+    assert seen == [(QUICK, (*named, sys.executable))]
 
 
 def test_quality_of_a_plan_is_told_beside_its_size(recorded: Recorded) -> None:

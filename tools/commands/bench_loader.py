@@ -35,8 +35,8 @@ def loader(
         list[str] | None,
         typer.Option(
             metavar="PYTHON",
-            help="Also measure other loaders: interpreter of an environment that has some; may be"
-            " repeated.",
+            help="Also measure other loaders: those in the environment of this interpreter; may be"
+            " repeated. Those installed beside headrace are measured without.",
         ),
     ] = None,
     picture: Annotated[

@@ -91,6 +91,9 @@ def load(
 
     if cache_gb is not None and cache_dir is None:
         raise LoaderError("--cache-gb is the room for --cache-dir: say where it is")
+    storage = StorageSettings(cache_dir=cache_dir)
+    if cache_gb is not None:
+        storage = StorageSettings(cache_dir=cache_dir, cache_bytes=int(cache_gb * (1 << 30)))
     opened = open_lake(lake, storage_options=storage_options(store))
     with PackLoader(
         opened,
@@ -102,9 +105,7 @@ def load(
         framework="numpy",
         materialized=packs or materialized,
         max_bad_share=max_bad_share,
-        storage=StorageSettings(
-            cache_dir=cache_dir, cache_bytes=int((cache_gb or 100) * (1 << 30))
-        ),
+        storage=storage,
     ) as loader:
         if first_step > loader.num_steps:
             raise LoaderError(

@@ -13,6 +13,7 @@ from loader.storage.settings import StorageSettings
     [
         ({"cache_dir": "s3://bucket/cache"}, "a folder on a local disk"),
         ({"cache_bytes": 0}, "cache_bytes must be positive"),
+        ({"cache_bytes": 1 << 30}, "there is no cache; say where by cache_dir"),
         ({"request_timeout_s": -1.0}, "request_timeout_s must be positive"),
         ({"deadline_s": 0.0}, "deadline_s must be positive"),
         ({"stall_warning_s": float("nan")}, "stall_warning_s must be positive"),

@@ -171,6 +171,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once(filmed: Lake) -> None:
         ({"keys": ["depth"]}, "no selected episode has depth; there are"),
         ({"image_size": (True, 24)}, "image_size"),
         ({"run_steps": 2.5}, "run_steps=2.5: at least 1 step"),
+        ({"frame_cache_bytes": 1 << 20}, "frame_cache_bytes=1048576: without run_steps"),
         ({"keys": "action"}, "keys='action': a list of keys"),
         ({"delta_steps": {"action": 5}}, "delta_steps={'action': 5}: a list for each key"),
         ({"delta_steps": {"action": "ab"}}, "are not all whole numbers"),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 from lake import Lake, create_lake, open_lake
-from loader import LoaderError
+from loader import LoaderError, StorageSettings
 from loader.windows.window import Window
 from tests.loader import scenes
+from tests.loader.storage.folder_s3 import FolderS3
 from tests.loader.windows.window_truth import require_same
 from tests.s3_server import S3Server
 
@@ -71,6 +73,29 @@ def test_a_worker_reads_an_object_store(scene: Lake, s3_server: S3Server) -> Non
     )
     for number, sample in enumerate(sample for batch in loader for sample in batch):
         require_same(sample, truth[number])
+
+
+def requests_per_read(_: list[Any]) -> str:
+    """How many Lance keeps under way, in the process that collates."""
+    return os.environ.get("LANCE_IO_THREADS", "its own choice")
+
+
+def test_a_worker_s_reads_keep_few_requests(scene: Lake) -> None:
+    """As those of a decode process do: several workers of several ranks read at once."""
+    with FolderS3(Path(scene.uri).parent) as store:
+        remote = open_lake(store.uri(Path(scene.uri).name), storage_options=store.options())
+        told = []
+        for lake in (remote, scene):
+            window = open_window(lake, storage=StorageSettings(requests_per_node=32))
+            loader = DataLoader(
+                Subset(window, [0]),
+                num_workers=1,
+                multiprocessing_context="forkserver",
+                collate_fn=requests_per_read,
+            )
+            told += list(loader)
+    assert told == ["8", "its own choice"]
+    assert "LANCE_IO_THREADS" not in os.environ  # the trainer's process is its own
 
 
 def test_ranks_share_the_samples(scene: Lake) -> None:
