@@ -181,8 +181,12 @@ def test_a_run_can_be_given_more_steps(planned: Planned, tmp_path: Path) -> None
     assert sorted({pack.step for pack in packs}) == [0, 1, 2, 3, 4]
 
 
-def test_sigterm_ends_after_the_step_with_a_checkpoint(planned: Planned, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_sigterm_ends_after_the_step_with_a_checkpoint(
+    planned: Planned, tmp_path: Path, *, deterministic: bool
+) -> None:
     lake, plan = planned
+    config = dataclasses.replace(train_config(every=100), deterministic=deterministic)
 
     def on_step(metrics: StepMetrics, total: int) -> None:
         del total
@@ -190,13 +194,13 @@ def test_sigterm_ends_after_the_step_with_a_checkpoint(planned: Planned, tmp_pat
             os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    stopped = train(lake, plan, tmp_path / "run", train_config(every=100), on_step=on_step)
+    stopped = train(lake, plan, tmp_path / "run", config, on_step=on_step)
     assert signal.getsignal(signal.SIGTERM) is before
     assert not stopped.finished
     assert stopped.steps in {3, 4}
     assert stopped.checkpoint.name == f"step-{stopped.steps:08d}"
-    resumed = train(lake, plan, tmp_path / "run", train_config(every=100))
-    whole = train(lake, plan, tmp_path / "whole", train_config(every=100))
+    resumed = train(lake, plan, tmp_path / "run", config)
+    whole = train(lake, plan, tmp_path / "whole", config)
     assert resumed.resumed_from == stopped.steps
     assert (resumed.checkpoint / "policy.safetensors").read_bytes() == (
         whole.checkpoint / "policy.safetensors"
