@@ -98,6 +98,8 @@ class Episode:
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.fps is not None:  # a whole number would have another checksum than what is read
+            object.__setattr__(self, "fps", float(self.fps))
         steps = self.timestamps_ns.shape
         where = f"episode {self.episode_id}"
         if len(steps) != 1 or steps[0] == 0:

@@ -13,8 +13,14 @@ from lake.spec import FeatureSpec
 
 
 def one_row(values: NDArray[Any], item: pa.DataType) -> pa.LargeListArray:
-    """A list array of length 1 that holds the flattened values; numbers are not copied."""
+    """A list array of length 1 that holds the flattened values; aligned numbers are not copied.
+
+    Lance panics on buffers that are not aligned to their elements, as views into a file's bytes
+    are.
+    """
     flat = values.ravel()
+    if not flat.flags.aligned:
+        flat = flat.copy()
     items = pa.array(flat.tolist() if pa.types.is_string(item) else flat, item)
     return pa.LargeListArray.from_arrays(pa.array([0, len(items)], pa.int64()), items)
 

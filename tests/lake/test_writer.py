@@ -1,5 +1,6 @@
 """What is written comes back equal; what cannot be kept is refused; nothing is doubled."""
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -152,6 +153,28 @@ def test_big_lists(lake: Lake) -> None:
     assert_equal(read_episode(lake, episode.episode_id), episode)
     [row] = lake.dataset("stats").to_table().to_pylist()
     assert (row["count"], row["mean"]) == (30, [])
+
+
+def test_a_rate_given_as_a_whole_number_is_read_back(lake: Lake) -> None:
+    episode = dataclasses.replace(make_episode(0, steps=4), fps=5)
+    write(lake, episode)
+    lake.refresh()
+    assert_equal(read_episode(lake, episode.episode_id), episode)
+
+
+def test_numbers_that_are_not_aligned_come_back(lake: Lake) -> None:
+    """As where they are a view into the bytes of a file, behind a header of any length."""
+    base = make_episode(0, steps=4)
+    features: dict[str, Any] = {}
+    for name, values in base.features.items():
+        features[name] = values
+        if values.dtype != object:
+            shifted = np.frombuffer(b"x" + values.tobytes(), np.uint8)[1:]
+            features[name] = shifted.view(values.dtype).reshape(values.shape)
+    assert any(not values.flags.aligned for values in features.values())
+    write(lake, dataclasses.replace(base, features=features))
+    lake.refresh()
+    assert_equal(read_episode(lake, base.episode_id), base)
 
 
 def test_memoryview_payloads(lake: Lake) -> None:
