@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lake.raw import RawMessage as RawMessage
     from lake.raw import RawStream as RawStream
     from lake.raw_chunks import chunk_messages as chunk_messages
+    from lake.raw_read import raw_streams as raw_streams
     from lake.raw_read import read_raw as read_raw
     from lake.raw_read import read_raw_messages as read_raw_messages
     from lake.read import Signals as Signals
@@ -62,7 +63,7 @@ _HOMES = {
     "lake.find": ("find_episode",),
     "lake.raw": ("RawChunk", "RawMessage", "RawStream"),
     "lake.raw_chunks": ("chunk_messages",),
-    "lake.raw_read": ("read_raw", "read_raw_messages"),
+    "lake.raw_read": ("raw_streams", "read_raw", "read_raw_messages"),
     "lake.read": ("Signals", "read_episode", "read_signals", "read_steps"),
     "lake.frames": ("read_frames",),
     "lake.read_video": (

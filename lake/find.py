@@ -32,7 +32,7 @@ def find_recorded(lake: Lake, episode_id: str) -> tuple[int, str]:
     """
     state = edit_state(lake)
     edit = state.hidden.get(episode_id)
-    if edit is not None and edit.kind in ("delete", "purge"):
+    if edit is not None and edit.kind not in ("split", "merge"):
         _raise_hidden(lake, episode_id, edit)
     if (view := state.views.get(episode_id)) is not None:
         parts = ", ".join(dict.fromkeys(part.episode_id for part in view.parts))

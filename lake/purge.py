@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lake.edit.apply import Author, apply, edit_of, require
 from lake.edit.forget_views import forget_views
-from lake.edit.log import Edit, EditState, append_edit, edit_state
+from lake.edit.log import Edit, EditState, append_edit, edit_state, unfinished_purges
 from lake.errors import EditError, LakeError
 from lake.files import delete_files, files_under, unnamed_files
 from lake.retry import until_won
@@ -82,6 +82,8 @@ def purge(
         CommitConflictError: a writer was in the way; run again.
         LakeError: the lake cannot be read or written.
     """
+    if lake.pinned is not None:
+        raise LakeError(f"{lake.uri}: a lake pinned to versions cannot be purged")
     if episode_ids:
         edit = apply(
             lake, lambda state: _begin(lake, state, episode_ids, by, force=force), dry_run=dry_run
@@ -92,18 +94,18 @@ def purge(
                 episode_ids=victims, rows=_count(lake, victims), plans=tuple(edit.detail["pins"])
             )
     lake.refresh()
-    begun = _unfinished(edit_state(lake))
-    erased = Purged(
-        episode_ids=tuple(e for edit in begun for e in edit.hidden),
-        rows=_count(lake, [e for edit in begun for e in edit.hidden]),
-        plans=tuple(dict.fromkeys(pin for edit in begun for pin in edit.detail["pins"])),
-    )
+    begun = unfinished_purges(edit_state(lake))
+    victims = tuple(e for edit in begun for e in edit.hidden)
+    late = _pins(lake, victims) if force else []
+    pins = dict.fromkeys([*(pin for edit in begun for pin in edit.detail["pins"]), *late])
+    erased = Purged(episode_ids=victims, rows=_count(lake, victims), plans=tuple(pins))
     if dry_run or not (begun or sweep):
         return erased
-    _erase_rows(lake, erased.episode_ids)
+    remade = {pin for edit in begun for pin in edit.detail["remade"]}
+    remade |= {pin for pin in late if not _is_of(lake, pin, victims)}
+    _erase_rows(lake, victims)
     if sweep:
         _sweep_raw(lake)
-    remade = {pin for edit in begun for pin in edit.detail["remade"]}
     for pin in erased.plans:
         _give_up(lake, pin, forget=pin in remade)
     tables = [table for table in lake.versions() if table in (*_ERASED, "edits")]
@@ -115,9 +117,9 @@ def purge(
     lake.refresh()
     # It has a copy of facts and labels, and what was deleted in free pages of its file.
     delete_files(lake, [CATALOG_FILE])
-    if pins := _pins(lake, erased.episode_ids):
+    if left := _pins(lake, victims):
         raise EditError(
-            f"{lake.uri}: {', '.join(pins)} came to pin the purged episodes meanwhile; purge again"
+            f"{lake.uri}: {', '.join(left)} came to pin the purged episodes meanwhile; purge again"
             " with --force, or remove the plan"
         )
     unnamed = [path for table in tables for path in unnamed_files(lake, table)]
@@ -169,11 +171,6 @@ def _begin(
         "ingest_keys": keys["ingest_key"].to_pylist(),
     }
     return replace(edit_of("purge", by, victims, victims), detail=detail)
-
-
-def _unfinished(state: EditState) -> list[Edit]:
-    done = {n for edit in state.edits if edit.kind == "purged" for n in edit.detail["purges"]}
-    return [edit for edit in state.edits if edit.kind == "purge" and edit.number not in done]
 
 
 def _filters(episode_ids: Sequence[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,22 @@ from lake.tables import CLOCKS, equals
 from lake.video_runs import packet_checksums
 
 _PICTURES: Final = 64
+
+
+def raw_streams(lake: Lake, episode_id: str) -> dict[str, int]:
+    """Names of the streams that were recorded with an episode, sorted -> number of messages.
+
+    To have the messages of several in the order of a clock, read each by name and merge them:
+    `heapq.merge(*(read_raw_messages(lake, episode_id, name) for name in names), key=...)` holds a
+    chunk of each.
+
+    Raises:
+        EpisodeNotFoundError: no such episode, or it was deleted.
+    """
+    counts: dict[str, int] = {}
+    for name, _, place in _places(lake, episode_id, None):
+        counts[name] = counts.get(name, 0) + place.num_messages
+    return counts
 
 
 def read_raw(lake: Lake, episode_id: str, stream: str | None = None) -> Iterator[RawChunk]:
@@ -37,11 +53,8 @@ def read_raw(lake: Lake, episode_id: str, stream: str | None = None) -> Iterator
         EpisodeNotFoundError: no such episode, or it was deleted.
         CorruptDataError: a chunk does not match its checksum, or chunks of a stream are missing.
     """
-    if not lake.has_table("raw"):
-        find_recorded(lake, episode_id)
-        return
     last, expected = "", 0
-    for name, number, address in _places(lake, episode_id, stream):
+    for name, number, place in _places(lake, episode_id, stream):
         if name != last:
             last, expected = name, 0
         where = f"episode {episode_id}, raw stream {name}, chunk {number}"
@@ -49,7 +62,7 @@ def read_raw(lake: Lake, episode_id: str, stream: str | None = None) -> Iterator
             raise CorruptDataError(f"{where}: chunk {expected} of the stream is missing")
         expected += 1
         with lake.errors_named("read raw"):
-            rows = lake.dataset("raw")._take_rows([address])  # noqa: SLF001 - no public take by address
+            rows = lake.dataset("raw")._take_rows([place.address])  # noqa: SLF001 - no public take by address
         yield parse_chunk(rows.combine_chunks(), where)
 
 
@@ -71,22 +84,30 @@ def read_raw_messages(
         yield from _messages(lake, chunk, videos)
 
 
-def _places(lake: Lake, episode_id: str, stream: str | None) -> list[tuple[str, int, int]]:
-    """Stream, number and row address of each chunk, in order."""
+class _Place(NamedTuple):
+    address: int
+    num_messages: int
+
+
+def _places(lake: Lake, episode_id: str, stream: str | None) -> list[tuple[str, int, _Place]]:
+    """Stream, number and place of each chunk, in order; none in a lake without recordings."""
     _, commit_id = find_recorded(lake, episode_id)
+    if not lake.has_table("raw"):
+        return []
     with lake.errors_named("look up the raw chunks of an episode"):
         rows = lake.dataset("raw").scanner(
-            columns=["stream", "chunk", "commit_id"],
+            columns=["stream", "chunk", "commit_id", "num_messages"],
             filter=equals("episode_id", episode_id),
             with_row_address=True,
         )
         found = rows.to_table().to_pylist()
-    places: dict[tuple[str, int], int] = {}
+    places: dict[tuple[str, int], _Place] = {}
     for row in sorted(found, key=lambda row: row["_rowaddr"]):
         if row["commit_id"] == commit_id and stream in (None, row["stream"]):
             # A commit whose reply got lost may have been applied twice: the first copy counts.
-            places.setdefault((row["stream"], row["chunk"]), row["_rowaddr"])
-    return [(*place, address) for place, address in sorted(places.items())]
+            place = _Place(row["_rowaddr"], row["num_messages"])
+            places.setdefault((row["stream"], row["chunk"]), place)
+    return [(*key, place) for key, place in sorted(places.items())]
 
 
 def parse_chunk(rows: pa.Table, where: str) -> RawChunk:

@@ -149,7 +149,8 @@ class Lake:
             if self.pinned is None or "was not found" not in str(error):
                 raise
             raise LakeError(
-                f"{self.uri}: table {table} has no version {version}: {_OF_ANOTHER_LAKE}"
+                f"{self.uri}: table {table} has no version {version}: it was purged or cleaned up,"
+                f" or {_OF_ANOTHER_LAKE}"
             ) from error
 
     def open_dataset(self, uri: str, **arguments: Any) -> lance.LanceDataset:  # noqa: ANN401 - those of Lance

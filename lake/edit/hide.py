@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lake.edit.apply import Author, apply, edit_of, require, visible_ids
-from lake.edit.log import Edit, EditState
+from lake.edit.log import Edit, EditState, unfinished_purges
 from lake.errors import EditError
 from lake.store import Lake
 
@@ -76,6 +76,11 @@ def undo_edit(lake: Lake, number: int, by: Author, *, dry_run: bool = False) -> 
             raise EditError(
                 f"{lake.uri}: no edit {number} hid or made episodes; `headrace lake edits` lists"
                 " them"
+            )
+        if edit in unfinished_purges(state):
+            raise EditError(
+                f"{lake.uri}: edit {number} is a purge that was not finished; `headrace lake purge"
+                f" {lake.uri}` finishes it"
             )
         still = {e for e, hid in state.hidden.items() if hid.number == number}
         if edit.hidden:

@@ -102,6 +102,12 @@ def edit_state(lake: Lake) -> EditState:
     return state
 
 
+def unfinished_purges(state: EditState) -> list[Edit]:
+    """Purges that were begun and not ended, in order."""
+    done = {n for edit in state.edits if edit.kind == "purged" for n in edit.detail["purges"]}
+    return [edit for edit in state.edits if edit.kind == "purge" and edit.number not in done]
+
+
 def read_edits(lake: Lake) -> list[Edit]:
     """All edits, in order.
 

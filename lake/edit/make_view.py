@@ -12,7 +12,7 @@ from lake.edit.cut_video import Cut, join_cuts
 from lake.edit.view import Part, View, facts_of
 from lake.episode import CameraVideo, Episode
 from lake.episode_row import EpisodeRows, episode_rows
-from lake.errors import EditError
+from lake.errors import EditError, VideoError
 from lake.pixels import PixelConverter
 from lake.video_decode import FrameDecoder
 from lake.video_runs import decode_runs
@@ -129,7 +129,10 @@ def _require_same_pictures(
     if joined.index.packet_key.all():
         return  # every picture is decoded by itself
     frames = joined.index.step_to_frame
-    found = _digests(joined, frames)
+    try:
+        found = _digests(joined, frames)
+    except VideoError as error:
+        raise EditError(f"the videos cannot be decoded as one: {error}") from error
     start = 0
     for cut, video in zip(cuts, videos, strict=True):
         stop = start + cut.stop - cut.start

@@ -4,10 +4,23 @@ import lance
 import pytest
 
 from ingest.lake_doctor import check_lake
-from lake import EpisodeWriter, Lake, QuarantineEntry, create_lake, open_lake
+from lake import (
+    EpisodeWriter,
+    Lake,
+    QuarantineEntry,
+    RawMessage,
+    RawStream,
+    chunk_messages,
+    create_lake,
+    open_lake,
+    visible_episodes,
+)
+from lake.edit.apply import Author
+from lake.edit.hide import delete_episodes
+from lake.edit.rearrange import split_episode
 from tests.episodes import make_episode
 from tests.ingest.lerobot_data import reasons
-from tests.loader.damage import damaged_copy, packet
+from tests.loader.damage import damaged_copy, flip, packet
 
 
 @pytest.fixture
@@ -119,3 +132,27 @@ def test_a_changed_fact_is_found(lake: Lake) -> None:
     findings = check_lake(open_lake(lake.uri))
     assert findings
     assert all("facts do not match" in finding.detail for finding in findings)
+
+
+def test_an_edited_lake_is_sound(lake: Lake) -> None:
+    ids = visible_episodes(lake)["episode_id"].to_pylist()
+    by = Author(who="test")
+    split_episode(lake, ids[0], [5], by)
+    delete_episodes(lake, [ids[1]], by)
+    seen: list[tuple[int, int]] = []
+    assert check_lake(lake, progress=lambda done, total: seen.append((done, total))) == []
+    assert seen[-1] == (20, 20)
+
+
+def test_a_damaged_recording_is_named(lake: Lake) -> None:
+    stream = RawStream(name="/joints")
+    payload = b"a message that no other file has"
+    message = RawMessage(stream=stream, clocks={"log": 1}, payload=payload)
+    with EpisodeWriter(lake) as writer:
+        writer.add(make_episode(30), chunk_messages([message]))
+    assert check_lake(lake) == []
+    flip(Path(lake.uri, "raw.lance"), payload)
+    (finding,) = check_lake(open_lake(lake.uri))
+    assert (finding.reason, finding.where) == ("corrupt-data", "raw")
+    assert finding.episode == make_episode(30).episode_id
+    assert "/joints, chunk 0" in finding.detail

@@ -128,8 +128,8 @@ def test_what_is_seen_is_not_purged(robots: Lake) -> None:
     for target in (one(1).episode_id, "nobody"):
         with pytest.raises(EditError, match="are not deleted"):
             purge(robots, [target], BY)
-    with pytest.raises(LakeError, match="pinned to versions cannot be edited"):
-        purge(robots.at(before), [one(1).episode_id], BY)
+    with pytest.raises(LakeError, match="pinned to versions cannot be purged"):
+        purge(robots.at(before), [], BY)
     robots.refresh()
     assert {t: v for t, v in robots.versions().items() if t != "edits"} == {
         t: v for t, v in before.items() if t != "edits"
@@ -263,8 +263,13 @@ def test_a_plan_saved_meanwhile_is_named_and_the_purge_goes_on(
         purge(robots, [target], BY)
     assert found_on_disk(robots, traces(VICTIM)) != set()
     monkeypatch.undo()
-    robots.latest("trajectories").tags.delete("plan-late")
-    assert purge(robots, [], BY).episode_ids == (target,)
+    begun = read_edits(robots)[-1]
+    with pytest.raises(EditError, match="is a purge that was not finished"):
+        undo_edit(robots, begun.number, BY)
+    with pytest.raises(EditError, match="plan-late came to pin"):
+        purge(robots, [], BY)
+    done = purge(robots, [], BY, force=True)
+    assert (done.episode_ids, done.plans) == ((target,), ("plan-late",))
     assert found_on_disk(robots, traces(VICTIM)) == set()
 
 

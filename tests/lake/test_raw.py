@@ -1,5 +1,6 @@
 """Recordings kept as recorded: every clock, every byte, pictures by reference to the video."""
 
+import heapq
 import shutil
 import tracemalloc
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from lake import Episode, EpisodeWriter, Lake, create_lake, open_lake, visible_e
 from lake.errors import CorruptDataError, EpisodeNotFoundError, SpecError
 from lake.raw import MAX_CHUNK_BYTES, RawChunk, RawMessage, RawStream
 from lake.raw_chunks import chunk_messages
-from lake.raw_read import read_raw, read_raw_messages
+from lake.raw_read import raw_streams, read_raw, read_raw_messages
 from tests.deaths import Died, dies_at
 from tests.episodes import make_episode
 
@@ -97,6 +98,19 @@ def test_messages_come_back_as_recorded(lake: Lake) -> None:
         assert_as_recorded(open_lake(lake.uri), episode)
 
 
+def test_streams_are_counted_and_merged_by_a_clock(lake: Lake) -> None:
+    episode = one()
+    write(lake, episode, one(2))
+    streams = raw_streams(lake, episode.episode_id)
+    assert streams == {JOINTS.name: episode.num_steps, CAMERA.name: episode.num_steps}
+    merged = heapq.merge(
+        *(read_raw_messages(lake, episode.episode_id, name) for name in streams),
+        key=lambda message: message.clocks["log"],
+    )
+    expected = [(m.stream.name, m.clocks["log"]) for m in messages(episode)]
+    assert [(m.stream.name, m.clocks["log"]) for m in merged] == expected
+
+
 def test_chunks_come_back_one_by_one(lake: Lake) -> None:
     episode = one()
     write(lake, episode)
@@ -141,6 +155,7 @@ def test_an_older_lake_gets_the_table_when_it_is_needed(lake: Lake) -> None:
     assert not lake.has_table("raw")
     assert "raw" not in lake.versions()
     assert list(read_raw(lake, first.episode_id)) == []
+    assert raw_streams(lake, first.episode_id) == {}
     before = lake.versions()
     write(lake, second)
     assert lake.versions()["raw"] == 2

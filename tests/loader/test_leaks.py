@@ -20,7 +20,7 @@ from lake import Lake
 from loader import PackLoader, WorkerDiedError
 from packing.plan_store import save_plan
 from tests.loader import scenes
-from tests.loader.process.test_child import children_of
+from tests.loader.process.children import children_of
 
 _REPOSITORY = Path(__file__).parents[2]
 _NUMPY: dict[str, Any] = {"framework": "numpy", "buffer_bytes": 1 << 20}
