@@ -175,7 +175,11 @@ def test_a_template_of_another_kind_is_filled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "empty-file"), (b"noise", "damaged-shard"), (gzip.compress(b"x", mtime=0), "compressed-file")],
+    [
+        (b"", "empty-file"),
+        (b"noise", "damaged-shard"),
+        (gzip.compress(b"x", mtime=0), "compressed-file"),
+    ],
 )
 def test_files_named_as_shards_are_refused_with_a_reason(
     tmp_path: Path, content: bytes, reason: str
