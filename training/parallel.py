@@ -42,7 +42,8 @@ class Shared:
     def pack(self, *, is_last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of a pack: only a step's last one talks to other ranks."""
         if isinstance(self.call, FSDPModule):
-            # Weights stay gathered between the packs of a step; gradients are reduced at its end.
+            # Weights are gathered anew for each pack; gradients, whole until then, are reduced at
+            # the step's end.
             self.call.set_requires_gradient_sync(is_last)
             return nullcontext()
         if isinstance(self.call, DistributedDataParallel) and not is_last:
@@ -76,7 +77,12 @@ def share(
         return Shared(model=model, call=model)
     if config.strategy == "ddp":
         on_gpu = [ranks.device.index] if ranks.device.type == "cuda" else None
-        call = DistributedDataParallel(model, device_ids=on_gpu, gradient_as_bucket_view=True)
+        call = DistributedDataParallel(
+            model,
+            device_ids=on_gpu,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,  # they are the plan's statistics, alike on all ranks
+        )
         return Shared(model=model, call=call)
     mesh = device_mesh(config, ranks)
     policy = MixedPrecisionPolicy(
