@@ -26,6 +26,9 @@ _LAYOUT: Final = hashlib.sha256(SCHEMA_SQL.encode()).hexdigest()[:16]
 MIRRORED: Final = (*TABLES, "edits")
 """The lake's tables that are mirrored; a lake that was never edited has no `edits`."""
 
+_SEEN: Final = ("trajectories", "commits", "edits")
+"""Tables that decide which episodes are seen."""
+
 Fragments = Mapping[str, Mapping[int, str]]
 """Lake table -> fragment id -> key; equal keys mean equal rows."""
 
@@ -111,6 +114,8 @@ def apply(
             _find_doubled(connection, fresh)
         loaded += len(fresh)
         dropped += len(gone)
+    if any(old.fragments[table] != new.fragments[table] for table in _SEEN):
+        _keep_edits(connection)
     connection.execute("DELETE FROM mirror.versions")
     connection.execute(
         "INSERT INTO mirror.versions SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])",
@@ -147,6 +152,15 @@ def _load(
             raise
         connection.unregister("lake_rows")
     return int(counted[0]) if counted else 0
+
+
+def _keep_edits(connection: duckdb.DuckDBPyConnection) -> None:
+    """Keep `mirror.made` and `mirror.hidden` true: both from nothing, where there are edits."""
+    edited = connection.execute("SELECT count(*) > 0 FROM mirror.edits").fetchone() == (True,)
+    for name in ("made", "hidden"):
+        connection.execute(f"DELETE FROM mirror.{name}")  # noqa: S608 - names from here
+        if edited:
+            connection.execute(f"INSERT INTO mirror.{name} FROM mirror.{name}_by_edits")
 
 
 def _find_doubled(connection: duckdb.DuckDBPyConnection, fresh: list[int]) -> None:

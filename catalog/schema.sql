@@ -73,7 +73,7 @@ JOIN mirror.commits AS c ON c.ingest_key = t.ingest_key AND c.commit_id = t.comm
 ANTI JOIN mirror.doubled AS d ON d.address = t.address;
 
 -- Episodes that edits made of the steps of stored ones: the last of each id, while those are there.
-CREATE VIEW mirror.made AS
+CREATE VIEW mirror.made_by_edits AS
 WITH written AS (
     SELECT edit, time_ns, unnest(views) AS view FROM mirror.edits
 ), parsed AS (
@@ -100,7 +100,7 @@ WITH written AS (
 SELECT * EXCLUDE (edit, parts) FROM latest ANTI JOIN lost USING (episode_id);
 
 -- Hidden: the last edit that says so of an episode hid it.
-CREATE VIEW mirror.hidden AS
+CREATE VIEW mirror.hidden_by_edits AS
 WITH said AS (
     SELECT edit, unnest(hidden) AS episode_id, true AS hides FROM mirror.edits
     UNION ALL SELECT edit, unnest(shown), false FROM mirror.edits
@@ -108,6 +108,10 @@ WITH said AS (
 SELECT episode_id, edit FROM (
     SELECT * FROM said QUALIFY row_number() OVER (PARTITION BY episode_id ORDER BY edit DESC) = 1
 ) WHERE hides;
+
+-- What these two say, kept by the refresh: few rows, where working them out reads every episode.
+CREATE TABLE mirror.made AS FROM mirror.made_by_edits;
+CREATE TABLE mirror.hidden AS FROM mirror.hidden_by_edits;
 
 CREATE VIEW mirror.known AS
 SELECT
