@@ -18,6 +18,7 @@ _MODULES: Final = (
     "ingest",
     "inspect",
     "doctor",
+    "export",
     "sql",
     "select",
     "label",

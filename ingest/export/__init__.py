@@ -1,0 +1,1 @@
+"""Out of the lake again, into the formats of others; refused rather than filled or re-timed."""
