@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ingest.errors import EpisodeError
 from lake.episode import CameraVideo
-from lake.spec import Role
+from lake.errors import SpecError
+from lake.spec import CameraSpec, FeatureSpec, Role
 
 Clocks = Mapping[str, NDArray[np.int64]]
 """Name of a clock -> int64 [n] nanoseconds, a stamp for each sample in order of arrival: `log` when
@@ -18,6 +19,7 @@ the recorder got it, `publish` when it was sent, `header` as written in it, `dev
 
 CLOCKS: Final = ("log", "publish", "header", "device")
 QuaternionOrder = Literal["xyzw", "wxyz"]
+_FURTHEST_NS: Final = 1 << 62  # 146 years from 1970: no two stamps within it overflow a difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,8 @@ class TimedValues:
         units: of the flattened elements.
 
     Raises:
-        EpisodeError: clocks and values differ in length.
+        EpisodeError: clocks and values differ in length, a stamp is no time, or values, names or
+            units cannot be stored.
     """
 
     name: str
@@ -57,6 +60,29 @@ class TimedValues:
                 reason="bad-quaternion",
                 stream=self.name,
             )
+        if self.is_text and not all(isinstance(text, str) for text in self.values.flat):
+            raise EpisodeError(
+                f"{self.name}: an array of objects that are not all text",
+                reason="unsupported-type",
+                stream=self.name,
+            )
+        try:
+            self.spec  # noqa: B018  checked where the stream is made, not where it is aligned
+        except SpecError as error:
+            raise EpisodeError(str(error), reason="bad-spec", stream=self.name) from error
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The feature it becomes; numbers keep their type, in native byte order."""
+        return FeatureSpec(
+            name=self.name,
+            source_name=self.source_name,
+            dtype="string" if self.is_text else self.values.dtype.newbyteorder("=").name,
+            shape=tuple(self.values.shape[1:]),
+            names=self.names,
+            units=self.units,
+            role="language" if self.is_text else self.role,
+        )
 
     @property
     def is_text(self) -> bool:
@@ -81,7 +107,7 @@ class TimedCamera:
         is_depth: whether it is depth.
 
     Raises:
-        EpisodeError: clocks and frames differ in length.
+        EpisodeError: clocks and frames differ in length, or a stamp is no time.
     """
 
     name: str
@@ -92,6 +118,24 @@ class TimedCamera:
 
     def __post_init__(self) -> None:
         _check_clocks(self.name, self.clocks, len(self.video.index.step_to_frame))
+        try:
+            self.spec  # noqa: B018
+        except SpecError as error:
+            raise EpisodeError(str(error), reason="bad-spec", stream=self.name) from error
+
+    @property
+    def spec(self) -> CameraSpec:
+        """The camera it becomes."""
+        return CameraSpec(
+            name=self.name,
+            source_name=self.source_name,
+            height=self.video.index.height,
+            width=self.video.index.width,
+            is_depth=self.is_depth,
+        )
+
+
+TimedStream = TimedValues | TimedCamera
 
 
 def _check_clocks(name: str, clocks: Clocks, samples: int) -> None:
@@ -101,6 +145,13 @@ def _check_clocks(name: str, clocks: Clocks, samples: int) -> None:
         if stamps.dtype != np.int64 or stamps.shape != (samples,):
             raise EpisodeError(
                 f"{name}: clock {clock} is {stamps.dtype} {stamps.shape} for {samples} samples",
+                reason="bad-clock",
+                stream=name,
+            )
+        far = np.flatnonzero((stamps > _FURTHEST_NS) | (stamps < -_FURTHEST_NS))
+        if far.size:
+            raise EpisodeError(
+                f"{name}: clock {clock}, sample {far[0]}: {stamps[far[0]]} ns is no time",
                 reason="bad-clock",
                 stream=name,
             )

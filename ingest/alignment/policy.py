@@ -3,11 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
 
 from ingest.errors import IngestError
+from ingest.timed import CLOCKS
 
 Method = Literal["hold", "nearest", "linear", "drop"]
+Span = Literal["overlap", "all"]
+_MOST: Final = 1 << 62  # as of stamps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +19,16 @@ class StreamPolicy:
 
     Attributes:
         method: `hold`: the newest sample at or before the step, which knows nothing of the future;
-            `nearest`: the one nearest in time, before or after; `linear`: between the samples
-            around the step, along the arc for quaternions, for continuous numbers alone; `drop`:
-            as `hold`, and steps without a sample leave the grid.
+            `nearest`: the one nearest in time, before or after, of two as near the earlier;
+            `linear`: between the samples around the step, along the arc for quaternions, for
+            continuous floats alone; `drop`: as `hold`, and steps without a sample leave the grid.
         clock: whose stamps count, None for the episode's.
-        max_age_ns: age, or distance, from which a sample no longer stands for a step; None for
-            1.5 times the stream's median period, and for no limit where a stream is text, or has
-            one sample.
+        max_age_ns: age from which a sample no longer stands for a step, for `nearest` and `linear`
+            the distance; None for 1.5 times the stream's median period, and for no limit where a
+            stream is text, or has one sample.
+
+    Raises:
+        IngestError: values that mean nothing.
     """
 
     method: Method = "hold"
@@ -30,8 +36,11 @@ class StreamPolicy:
     max_age_ns: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_age_ns is not None and self.max_age_ns < 0:
-            raise IngestError(f"max_age_ns={self.max_age_ns}: nanoseconds, at least 0")
+        _one_of("method", self.method, get_args(Method))
+        if self.clock is not None:
+            _one_of("clock", self.clock, CLOCKS)
+        if self.max_age_ns is not None:
+            _whole("max_age_ns", self.max_age_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +53,11 @@ class AlignmentPolicy:
         grid_fps: steps at this rate instead, from the first step on.
         span: `overlap`: from the latest first sample of any stream to where the last sample of
             each is still fresh; `all`: from the earliest sample to the latest, invalid where a
-            stream has nothing. Texts and single samples do not count.
+            stream has nothing. Texts, single samples, and streams that cover less than half of
+            the grid's stream do not count: one topic that fell silent does not end an episode.
         clock: whose stamps count: `log`, `publish`, `header` or `device`.
-        action_lag_steps: action[t] is that of step t + lag; the last steps have none.
-        default: of streams not in `streams`.
+        action_lag_steps: action[t] is what step t + lag has; the last steps have none.
+        default: of streams not in `streams`; where it is `linear`, what cannot be mixed is held.
         streams: name of a stream -> policy of its own.
 
     Raises:
@@ -56,7 +66,7 @@ class AlignmentPolicy:
 
     grid: str | None = None
     grid_fps: float | None = None
-    span: Literal["overlap", "all"] = "overlap"
+    span: Span = "overlap"
     clock: str = "log"
     action_lag_steps: int = 0
     default: StreamPolicy = field(default_factory=StreamPolicy)
@@ -67,12 +77,17 @@ class AlignmentPolicy:
             raise IngestError("the grid is a stream's or a rate's: give one of grid and grid_fps")
         if self.grid_fps is not None and not 1e-3 <= self.grid_fps <= 1e6:
             raise IngestError(f"grid_fps={self.grid_fps:g}: steps per second, 0.001 to 1,000,000")
-        if self.action_lag_steps < 0:
-            raise IngestError(f"action_lag_steps={self.action_lag_steps}: at least 0")
+        _one_of("span", self.span, get_args(Span))
+        _one_of("clock", self.clock, CLOCKS)
+        _whole("action_lag_steps", self.action_lag_steps)
 
     def of(self, stream: str) -> StreamPolicy:
         """The policy of a stream."""
         return self.streams.get(stream, self.default)
+
+    def clock_of(self, stream: str) -> str:
+        """Whose stamps count for a stream."""
+        return self.of(stream).clock or self.clock
 
     def to_json(self) -> str:
         """Canonical JSON, as an episode's provenance holds it."""
@@ -89,10 +104,16 @@ class AlignmentPolicy:
             raw: dict[str, Any] = json.loads(text)
             streams = {name: StreamPolicy(**each) for name, each in raw.pop("streams", {}).items()}
             default = StreamPolicy(**raw.pop("default", {}))
-            policy = cls(default=default, streams=streams, **raw)
+            return cls(default=default, streams=streams, **raw)
         except (ValueError, TypeError, AttributeError) as error:
             raise IngestError(f"an alignment that cannot be read: {error}") from error
-        for name, each in {"default": policy.default, **policy.streams}.items():
-            if each.method not in get_args(Method):
-                raise IngestError(f"{name}: method {each.method!r}: {', '.join(get_args(Method))}")
-        return policy
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise IngestError(f"{what} {value!r}: one of {', '.join(known)}")
+
+
+def _whole(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise IngestError(f"{what}={value!r}: a whole number of 0 to 2^62")

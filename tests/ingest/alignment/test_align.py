@@ -1,123 +1,25 @@
-"""Streams of several rates on one grid, against a loop that looks at one step at a time."""
+"""Streams of several rates on one grid: what is kept, marked, left out and told."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingest.alignment.align import Aligned, align
-from ingest.alignment.policy import AlignmentPolicy, Method, StreamPolicy
-from ingest.errors import EpisodeError, IngestError
+from ingest.alignment.policy import StreamPolicy
+from ingest.alignment.resample import NO_SAMPLE_NS
+from ingest.errors import EpisodeError
 from ingest.timed import TimedCamera, TimedValues
 from lake.episode import CameraVideo
-from lake.video_encode import encode_frames
-from tests.ingest.hdf5_files import pictures
-
-MS = 1_000_000
-
-
-def stream(name: str, stamps: Sequence[int], values: Any = None, **about: Any) -> TimedValues:
-    """Stamps in ms; values count up where not given."""
-    array = np.arange(len(stamps), dtype=np.float64) if values is None else np.asarray(values)
-    clocks = {"log": np.array(stamps, np.int64) * MS, **about.pop("clocks", {})}
-    return TimedValues(name=name, source_name=f"/{name}", clocks=clocks, values=array, **about)
-
-
-def camera(stamps: Sequence[int], name: str = "top") -> TimedCamera:
-    frames = np.arange(len(stamps), dtype=np.int32)
-    video = encode_frames(pictures(len(stamps), height=16, width=16), fps=10, step_to_frame=frames)
-    clocks = {"log": np.array(stamps, np.int64) * MS}
-    return TimedCamera(name=name, source_name=f"/{name}", clocks=clocks, video=video)
-
-
-def aligned(
-    values: Sequence[TimedValues], cameras: Sequence[TimedCamera] = (), **policy: Any
-) -> Aligned:
-    return align(values, cameras, AlignmentPolicy(**policy), where="a.mcap", locator="a")
-
-
-def reasons(result: Aligned) -> list[tuple[str, str, str]]:
-    return [(found.severity, found.stream, found.reason) for found in result.findings]
-
-
-_STAMPS = st.lists(st.integers(0, 60), min_size=1, max_size=12)
-
-
-@settings(max_examples=150)
-@given(
-    stamps=_STAMPS,
-    grid=st.lists(st.integers(0, 60), min_size=2, max_size=8, unique=True),
-    age=st.one_of(st.none(), st.integers(0, 20)),
-    method=st.sampled_from(["hold", "nearest"]),
+from tests.ingest.alignment.timed_streams import (
+    MS,
+    aligned,
+    camera,
+    details,
+    reasons,
+    steps_ms,
+    stream,
 )
-def test_the_sample_of_a_step_is_what_a_plain_search_finds(
-    stamps: list[int], grid: list[int], age: int | None, method: Method
-) -> None:
-    grid = sorted(grid)
-    limit = age if age is not None else 10**6
-    own = StreamPolicy(method=method, max_age_ns=limit * MS)
-    result = aligned(
-        [stream("x", stamps), stream("clock", grid)],
-        grid="clock",
-        span="all",
-        streams={"x": own},
-    )
-    assert (result.timestamps_ns // MS).tolist() == grid
-    arrived = sorted(range(len(stamps)), key=lambda n: (stamps[n], n))
-    for step, time in enumerate(grid):
-        before = [n for n in arrived if stamps[n] <= time]
-        after = [n for n in arrived if stamps[n] > time]
-        found = before[-1] if before else None
-        if method == "nearest" and after:
-            later = next(n for n in after if stamps[n] == stamps[after[0]])
-            if found is None or stamps[later] - time < time - stamps[found]:
-                found = later
-        fresh = found is not None and abs(time - stamps[found]) <= limit
-        valid = bool(result.valid.get("x", np.ones(len(grid), bool))[step])
-        assert valid == fresh
-        if fresh:
-            assert result.features["x"][step] == found
-        else:
-            assert np.isnan(result.features["x"][step])
-        if found is not None:
-            assert result.ages_ns["x"][step] == (time - stamps[found]) * MS
-
-
-@settings(max_examples=100)
-@given(
-    stamps=st.lists(st.integers(0, 40), min_size=2, max_size=8, unique=True), age=st.integers(0, 30)
-)
-def test_linear_is_what_interpolation_gives_where_both_sides_are_near(
-    stamps: list[int], age: int
-) -> None:
-    stamps = sorted(stamps)
-    numbers = np.array(stamps, np.float64) ** 2
-    grid = list(range(41))
-    own = StreamPolicy(method="linear", max_age_ns=age * MS)
-    result = aligned(
-        [stream("x", stamps, numbers), stream("clock", grid)],
-        grid="clock",
-        span="all",
-        streams={"x": own},
-    )
-    for time in grid:
-        before = max((s for s in stamps if s <= time), default=None)
-        after = min((s for s in stamps if s >= time), default=None)
-        near = (
-            before is not None
-            and after is not None
-            and time - before <= age
-            and after - time <= age
-        )
-        value = result.features["x"][time]
-        if near:
-            assert value == pytest.approx(np.interp(time, stamps, numbers))
-        else:
-            assert np.isnan(value)
 
 
 def test_cameras_show_the_frame_at_or_before_each_step() -> None:
@@ -127,24 +29,6 @@ def test_cameras_show_the_frame_at_or_before_each_step() -> None:
     assert result.cameras["top"].index.packet_size.shape == (4,)
 
 
-def test_the_grid_is_the_camera_s_inside_what_all_streams_cover() -> None:
-    result = aligned(
-        [stream("state", range(40, 200, 10)), stream("note", [0], np.array(["go"], object))],
-        [camera([0, 33, 66, 99, 132, 300]), camera([0, 190], "slow")],
-    )
-    assert (result.timestamps_ns // MS).tolist() == [66, 99, 132]
-    assert list(result.features["note"]) == ["go"] * 3
-    assert result.fps == pytest.approx(1000 / 33)
-
-
-@pytest.mark.parametrize(("fps", "expected"), [(10.0, [0, 100, 200]), (30.0, [0, 33, 66, 100])])
-def test_a_rate_gives_whole_nanoseconds_without_drift(fps: float, expected: list[int]) -> None:
-    result = aligned([stream("state", range(0, 3_600_000, 100))], grid_fps=fps)
-    assert (result.timestamps_ns[: len(expected)] // MS).tolist() == expected
-    hours = result.timestamps_ns[int(fps) * 3000]
-    assert hours == 3000 * 1_000_000_000
-
-
 def test_a_stale_stream_is_marked_and_not_filled() -> None:
     result = aligned(
         [stream("state", [0, 10, 20, 30, 100, 110]), stream("clock", range(0, 120, 10))],
@@ -152,8 +36,9 @@ def test_a_stale_stream_is_marked_and_not_filled() -> None:
     )
     assert result.valid["state"].tolist() == [True] * 5 + [False] * 5 + [True] * 2
     assert np.isnan(result.features["state"][5:10]).all()
-    assert reasons(result) == [("warning", "state", "steps-without-sample")]
-    assert "5 of 12 steps" in result.findings[0].detail
+    told = details(result, "steps-without-sample")["state"]
+    assert told.startswith("5 of 12 steps have no sample that is fresh enough, the oldest 60.0 ms")
+    assert result.ages_ns["state"].tolist()[4:7] == [10 * MS, 20 * MS, 30 * MS]
 
 
 def test_numbers_and_texts_that_are_missing_are_zero_and_empty_and_marked() -> None:
@@ -180,7 +65,16 @@ def test_dropped_steps_leave_the_grid_and_are_counted() -> None:
     )
     assert (result.timestamps_ns // MS).tolist() == [0, 10, 20, 60, 70]
     assert "state" not in result.valid
-    assert reasons(result) == [("warning", "state", "dropped-steps")]
+    assert details(result, "dropped-steps") == {
+        "state": "3 of 8 steps have no sample of it and are dropped"
+    }
+    with pytest.raises(EpisodeError, match="no step that is left has a sample") as caught:
+        aligned(
+            [stream("state", [90]), stream("clock", range(0, 80, 10))],
+            grid="clock",
+            streams={"state": StreamPolicy(method="drop")},
+        )
+    assert caught.value.reason == "nothing-left"
 
 
 @pytest.mark.parametrize("lag", [1, 3])
@@ -215,6 +109,8 @@ def test_a_clock_that_was_reset_loses_its_stream_alone() -> None:
     result = aligned([broken, stream("state", [0, 10, 20, 30])])
     assert set(result.features) == {"state"}
     assert reasons(result) == [("error", "imu", "clock-reset")]
+    assert "before sample 2 of 4" in details(result, "clock-reset")["imu"]
+    assert [timing.stream for timing in result.timing] == ["imu", "state"]
     by_header = aligned(
         [broken, stream("state", [0, 10, 20, 30])], streams={"imu": StreamPolicy(clock="header")}
     )
@@ -226,8 +122,25 @@ def test_a_stream_without_the_clock_is_left_out() -> None:
         [stream("a", [0, 10]), stream("b", [0, 10])], streams={"a": StreamPolicy(clock="header")}
     )
     assert reasons(result) == [("error", "a", "no-clock")]
-    with pytest.raises(EpisodeError, match="no stream is left"):
+    with pytest.raises(EpisodeError, match=r"no stream is left to align; left out: a \(no-clock\)"):
         aligned([stream("a", [0, 10])], clock="device")
+
+
+def test_a_policy_for_a_stream_that_is_not_there_is_told() -> None:
+    result = aligned([stream("imu", [0, 10])], streams={"imuu": StreamPolicy()})
+    assert reasons(result) == [("warning", "imuu", "no-such-stream")]
+
+
+def test_streams_of_one_name_are_numbered() -> None:
+    result = aligned(
+        [stream("top", [0, 10]), stream("top_2", [0, 10], [7.0, 8.0]), stream("top", [0, 10])],
+        [camera([0, 10])],
+    )
+    assert list(result.cameras) == ["top"]
+    assert sorted(result.features) == ["top_2", "top_3", "top_4"]
+    assert result.features["top_2"].tolist() == [7, 8]
+    assert sorted(details(result, "name-used-twice")) == ["top_3", "top_4"]
+    assert set(result.ages_ns) == {"top", "top_2", "top_3", "top_4"}
 
 
 @pytest.mark.parametrize(
@@ -239,87 +152,88 @@ def test_a_stream_without_the_clock_is_left_out() -> None:
     ],
 )
 def test_what_is_not_continuous_is_never_mixed(values: NDArray[Any], about: dict[str, Any]) -> None:
+    streams = [
+        stream("x", [0, 10, 20], values, **about),
+        stream("clock", [0, 5, 10]),
+        stream("state", [0, 10]),
+    ]
+    linear = StreamPolicy(method="linear")
+    result = aligned(streams, [camera([0, 10])], grid="clock", default=linear)
+    assert result.features["x"].tolist() == [values[0], values[0], values[1]]
+    assert result.features["state"].tolist() == [0, 0.5, 1]
+    assert result.cameras["top"].index.step_to_frame.tolist() == [0, 0, 1]
+    refused = aligned(
+        streams, [camera([0, 10])], grid="clock", streams={"x": linear, "top": linear}
+    )
+    assert set(refused.features) == {"clock", "state"}
+    assert not refused.cameras
+    assert reasons(refused) == [("error", "top", "bad-policy"), ("error", "x", "bad-policy")]
+
+
+def test_values_keep_type_and_bits_in_native_order() -> None:
+    swapped = np.array([[1.5, -0.0], [np.nan, 2.5]], ">f4")
+    result = aligned([stream("x", [0, 10], swapped), stream("n", [0, 10], np.array([1, 2], "u2"))])
+    assert result.features["x"].dtype == np.dtype("=f4")
+    assert result.features["x"].tobytes() == swapped.astype("=f4").tobytes()
+    assert result.features["n"].dtype == np.uint16
+    assert [(spec.name, spec.dtype) for spec in result.feature_specs] == [
+        ("x", "float32"),
+        ("n", "uint16"),
+    ]
+
+
+def test_cameras_that_gave_no_frame_are_left_out_and_lost_frames_told() -> None:
     result = aligned(
-        [stream("x", [0, 10, 20], values, **about), stream("clock", [0, 5, 10])],
-        grid="clock",
-        default=StreamPolicy(method="linear"),
+        [stream("state", [0, 10, 20])], [camera([0, 10, 20], frames=[-1, 0, -1]), empty()]
     )
-    assert "x" not in result.features
-    assert ("error", "x", "bad-policy") in reasons(result)
+    assert result.cameras["top"].index.step_to_frame.tolist() == [-1, 0, 0]
+    assert result.ages_ns["top"].tolist() == [NO_SAMPLE_NS, 0, 10 * MS]
+    assert steps_ms(result) == [0, 10, 20]
+    assert ("error", "dark", "no-picture") in reasons(result)
+    assert "2 of 3 stamps gave no frame" in details(result, "stamps-without-frame")["top"]
+    assert {spec.name for spec in result.camera_specs} == {"top", "dark"}
 
 
-@pytest.mark.parametrize("order", ["xyzw", "wxyz"])
-def test_rotations_go_along_the_shorter_arc(order: Any) -> None:
-    def about_z(degrees: float) -> list[float]:
-        half = np.radians(degrees) / 2
-        return {
-            "xyzw": [0.0, 0.0, np.sin(half), np.cos(half)],
-            "wxyz": [np.cos(half), 0.0, 0.0, np.sin(half)],
-        }[order]
+def empty() -> TimedCamera:
+    return camera([0, 10, 20], "dark", frames=[-1, -1, -1])
 
-    turned = np.array([about_z(0), [-x for x in about_z(90)], about_z(90)])
+
+def test_ages_of_the_future_are_negative_and_of_nothing_unmistakable() -> None:
     result = aligned(
-        [
-            stream("rotation", [0, 90, 180], turned, quaternion=order),
-            stream("clock", [0, 30, 45, 90, 135]),
-        ],
+        [stream("x", [10, 21]), stream("clock", [0, 20])],
         grid="clock",
-        streams={"rotation": StreamPolicy(method="linear")},
+        span="all",
+        streams={"x": StreamPolicy(method="nearest")},
     )
-    expected = np.array([about_z(degrees) for degrees in (0, 30, 45, 90, 90)])
-    found = result.features["rotation"]
-    np.testing.assert_allclose(abs((found * expected).sum(axis=1)), 1, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-12)
-
-
-def test_streams_that_never_met_are_named() -> None:
-    with pytest.raises(
-        EpisodeError, match=r"b begins 0\.065 s after the last sample of a is fresh"
-    ):
-        aligned([stream("a", [0, 10, 20]), stream("b", [100, 110])])
-    result = aligned([stream("a", [0, 10, 20]), stream("b", [100, 110])], span="all")
-    assert not result.valid["b"].any()
-
-
-def test_timing_tells_rates_gaps_and_how_clocks_run() -> None:
-    log = np.arange(1000, dtype=np.int64) * 10 * MS
-    header = 5_000 * MS + (log * (1 + 50e-6)).astype(np.int64)
-    steady = TimedValues(
-        name="imu", source_name="/imu", clocks={"log": log, "header": header}, values=np.zeros(1000)
-    )
-    (timing,) = aligned([steady]).timing
-    assert timing.rate_hz == pytest.approx(100)
-    assert (timing.period_ns, timing.max_gap_ns) == (10 * MS, 10 * MS)
-    (offset,) = timing.offsets
-    assert offset.drift_ppm == pytest.approx(50, abs=0.5)
-    assert offset.offset_ns == pytest.approx(5_000 * MS + 250_000, abs=2000)
+    assert result.ages_ns["x"].tolist() == [-10 * MS, -1 * MS]
+    held = aligned([stream("x", [10, 21]), stream("clock", [0, 20])], grid="clock", span="all")
+    assert held.ages_ns["x"].tolist() == [NO_SAMPLE_NS, 10 * MS]
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("about", "reason"),
     [
-        {"grid": "a", "grid_fps": 10.0},
-        {"grid_fps": 0.0},
-        {"action_lag_steps": -1},
+        ({"clocks": {"header": np.array([0, 1 << 63 - 1], np.int64) - (1 << 62) - 5}}, "bad-clock"),
+        ({"clocks": {"header": np.array([0.0, 1.0])}}, "bad-clock"),
+        ({"clocks": {"log": np.zeros(3, np.int64)}}, "bad-clock"),
+        ({"values": np.array(["a", 3], object)}, "unsupported-type"),
+        ({"values": np.array(["a", "b"])}, "bad-spec"),
+        ({"values": np.zeros((2, 3)), "quaternion": "xyzw"}, "bad-quaternion"),
+        ({"values": np.zeros((2, 3)), "names": ("x", "y")}, "bad-spec"),
     ],
 )
-def test_policies_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(IngestError):
-        AlignmentPolicy(**wrong)
+def test_streams_that_cannot_be_stored_are_refused_when_made(
+    about: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(EpisodeError) as caught:
+        stream("x", [0, 10], **about)
+    assert (caught.value.reason, caught.value.stream) == (reason, "x")
 
 
-def test_a_policy_is_read_back_as_it_was_written() -> None:
-    policy = AlignmentPolicy(
-        grid="top", streams={"imu": StreamPolicy(method="linear", clock="header", max_age_ns=5)}
-    )
-    assert AlignmentPolicy.from_json(policy.to_json()) == policy
-
-
-def test_a_policy_may_say_little_and_nothing_unknown() -> None:
-    assert AlignmentPolicy.from_json('{"grid_fps": 20}') == AlignmentPolicy(grid_fps=20)
-    for wrong in ("[]", "{", '{"fps": 20}', '{"default": {"method": "guess"}}', '{"streams": 3}'):
-        with pytest.raises(IngestError):
-            AlignmentPolicy.from_json(wrong)
+def test_no_sample_and_no_clock_are_refused() -> None:
+    for clocks in ({}, {"log": np.zeros(0, np.int64)}):
+        with pytest.raises(EpisodeError, match="no sample or no clock"):
+            TimedValues(name="x", source_name="/x", clocks=clocks, values=np.zeros(0))
 
 
 def test_frames_and_stamps_must_be_as_many() -> None:
