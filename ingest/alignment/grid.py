@@ -140,7 +140,7 @@ def _at_rate(span: _Span, fps: float, samples: int) -> NDArray[np.int64]:
     Raises:
         EpisodeError: far more steps than samples, as a damaged stamp makes them.
     """
-    period = _NS / Fraction(repr(fps))  # as written: 29.97 is 2997/100
+    period = _NS / Fraction(repr(float(fps)))  # as written: 29.97 is 2997/100
     steps = int((span.end - span.begin) / period) + 1
     if steps > max(_FEW_STEPS, _STEPS_PER_SAMPLE * samples):
         raise EpisodeError(
