@@ -14,6 +14,7 @@ from typing import Final, Literal, Protocol, Self
 import xxhash
 
 from ingest.alignment.policy import AlignmentPolicy
+from ingest.episode_cuts import EpisodeCuts
 from ingest.errors import EpisodeError, IngestError
 from lake.episode import Episode
 from lake.spec import Spec
@@ -163,6 +164,7 @@ class SourceOptions:
         images: how raw pictures are kept: `h264` encodes once (lossy, quality recorded), `png`
             keeps every bit.
         alignment: how streams with clocks of their own become steps, in formats that have them.
+        cuts: where logs of messages are cut into episodes.
 
     Raises:
         IngestError: a rate that is none.
@@ -173,6 +175,7 @@ class SourceOptions:
     fps: float | None = None
     images: Literal["h264", "png"] = "h264"
     alignment: AlignmentPolicy = field(default_factory=AlignmentPolicy)
+    cuts: EpisodeCuts = field(default_factory=EpisodeCuts)
 
     def __post_init__(self) -> None:
         if self.fps is not None and usable_rate(self.fps) is None:

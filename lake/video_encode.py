@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import chain
 from typing import Literal
 
 import av
 import numpy as np
 import xxhash
-from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
@@ -61,64 +59,125 @@ def encode_frames(
         VideoError: no picture; one that is no uint8 [H, W, 3] or of another size than the first
             (its number is named); or an encoder that does not return one packet per picture.
     """
-    pictures = iter(frames)
-    first = next(pictures, None)
-    if first is None:
+    encoder: PictureEncoder | None = None
+    for picture in frames:
+        if encoder is None:
+            encoder = PictureEncoder(fps=fps, codec=codec, gop=gop, crf=crf, qscale=qscale)
+        encoder.add(picture)
+    if encoder is None:
         raise VideoError("no picture to encode: leave out a camera that has none")
-    _check(first, 0, None)
-    height, width = first.shape[:2]
-    even = height % 2 == 0 and width % 2 == 0
-    pix_fmt = "rgb24" if codec == "png" else _YUV[codec, even]
-    time_base = 1 / Fraction(fps).limit_denominator(100_000)
-    options = _options(codec, gop=gop, crf=crf, qscale=qscale)
-    encoder = _open_encoder(codec, (height, width), pix_fmt, time_base, options)
-    reformatter = VideoReformatter()
-    packets: list[Packet] = []  # type: ignore[type-arg]  # generic for type checkers only
-    count = 0
-    try:
-        for picture in chain((first,), pictures):
-            _check(picture, count, first.shape)
-            frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            if codec != "png":
-                frame = reformatter.reformat(
-                    frame,
-                    format=pix_fmt,
-                    dst_colorspace=Colorspace.ITU601,
-                    dst_color_range=_RANGE[codec],
-                    threads=1,
-                )
-            frame.pts, frame.time_base = count, time_base
-            packets += encoder.encode(frame)
-            count += 1
-        packets += encoder.encode(None)
-    except av.error.FFmpegError as error:
-        raise VideoError(f"{encoder.name} refused picture {count} ({error.strerror})") from error
-    data = [bytes(packet) for packet in packets]
-    ordinals = np.array([packet.pts for packet in packets], np.float64)  # None becomes NaN
-    if not np.array_equal(ordinals, np.arange(count)):
-        raise VideoError(f"{encoder.name} made {len(packets)} packets out of {count} pictures")
-    quality = {
-        "h264": f"libx264 {_PRESET} crf={crf} gop={gop} {pix_fmt}",
-        "mjpeg": f"mjpeg qscale={qscale} {pix_fmt}",
-        "png": "png lossless",
-    }
-    index = VideoIndex(
-        codec=codec,
-        width=width,
-        height=height,
-        pix_fmt=pix_fmt,
-        time_base=(time_base.numerator, time_base.denominator),
-        packet_size=np.array([len(part) for part in data], np.int32),
-        packet_frame=np.arange(count, dtype=np.int32),
-        packet_pts=np.arange(count, dtype=np.int64),
-        packet_checksum=np.array([xxhash.xxh3_64_intdigest(part) for part in data], np.uint64),
-        packet_key=np.array([packet.is_keyframe for packet in packets], np.bool_),
-        step_to_frame=step_to_frame,
-        color_range=int(_RANGE[codec]),
-        color_space=_SPACE_RGB if codec == "png" else _SPACE_SMPTE170M,
-        quality=quality[codec],
-    )
-    return CameraVideo(index=index, payload=b"".join(data))
+    return encoder.finish(step_to_frame)
+
+
+class PictureEncoder:
+    """What `encode_frames` does, for pictures that come one by one; holds the encoded ones."""
+
+    def __init__(
+        self,
+        *,
+        fps: float | Fraction,
+        codec: VideoCodec = "h264",
+        gop: int = 15,
+        crf: int = 18,
+        qscale: int = 3,
+    ) -> None:
+        """Arguments as of `encode_frames`."""
+        self.codec: VideoCodec = codec
+        self.count = 0
+        self._time_base = 1 / Fraction(fps).limit_denominator(100_000)
+        self._options = _options(codec, gop=gop, crf=crf, qscale=qscale)
+        self._quality = {
+            "h264": f"libx264 {_PRESET} crf={crf} gop={gop}",
+            "mjpeg": f"mjpeg qscale={qscale}",
+            "png": "png lossless",
+        }[codec]
+        self._shape: tuple[int, int, int] = (0, 0, 3)
+        self._encoder: VideoCodecContext | None = None
+        self._reformatter = VideoReformatter()
+        self._parts: list[bytes] = []
+        self._ordinals: list[int | None] = []
+        self._keys: list[bool] = []
+
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        """Encode the next picture.
+
+        Args:
+            picture: uint8 [H, W, 3] RGB.
+
+        Raises:
+            VideoError: it is none, or of another size than the first.
+        """
+        _check(picture, self.count, self._shape if self.count else None)
+        if self._encoder is None:
+            self._shape = (picture.shape[0], picture.shape[1], 3)
+            self._encoder = _open_encoder(
+                self.codec, self._shape[:2], self._pix_fmt, self._time_base, self._options
+            )
+        frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+        if self.codec != "png":
+            frame = self._reformatter.reformat(
+                frame,
+                format=self._pix_fmt,
+                dst_colorspace=Colorspace.ITU601,
+                dst_color_range=_RANGE[self.codec],
+                threads=1,
+            )
+        frame.pts, frame.time_base = self.count, self._time_base
+        self._encode(self._encoder, frame)
+        self.count += 1
+
+    def finish(self, step_to_frame: NDArray[np.int32]) -> CameraVideo:
+        """The camera; nothing can be added afterwards.
+
+        Args:
+            step_to_frame: int32 [T], which picture each step shows, -1 for none.
+
+        Raises:
+            VideoError: no picture was added, or the encoder returned not one packet for each.
+        """
+        if self._encoder is None:
+            raise VideoError("no picture to encode: leave out a camera that has none")
+        self._encode(self._encoder, None)
+        ordinals = np.array(self._ordinals, np.float64)  # None becomes NaN
+        if not np.array_equal(ordinals, np.arange(self.count)):
+            raise VideoError(
+                f"{self._encoder.name} made {len(ordinals)} packets out of {self.count} pictures"
+            )
+        data = self._parts
+        index = VideoIndex(
+            codec=self.codec,
+            width=self._shape[1],
+            height=self._shape[0],
+            pix_fmt=self._pix_fmt,
+            time_base=(self._time_base.numerator, self._time_base.denominator),
+            packet_size=np.array([len(part) for part in data], np.int32),
+            packet_frame=np.arange(self.count, dtype=np.int32),
+            packet_pts=np.arange(self.count, dtype=np.int64),
+            packet_checksum=np.array([xxhash.xxh3_64_intdigest(part) for part in data], np.uint64),
+            packet_key=np.array(self._keys, np.bool_),
+            step_to_frame=step_to_frame,
+            color_range=int(_RANGE[self.codec]),
+            color_space=_SPACE_RGB if self.codec == "png" else _SPACE_SMPTE170M,
+            quality=self._quality if self.codec == "png" else f"{self._quality} {self._pix_fmt}",
+        )
+        return CameraVideo(index=index, payload=b"".join(data))
+
+    @property
+    def _pix_fmt(self) -> str:
+        even = self._shape[0] % 2 == 0 and self._shape[1] % 2 == 0
+        return "rgb24" if self.codec == "png" else _YUV[self.codec, even]
+
+    def _encode(self, encoder: VideoCodecContext, frame: VideoFrame | None) -> None:
+        try:
+            packets = encoder.encode(frame)
+        except av.error.FFmpegError as error:
+            raise VideoError(
+                f"{encoder.name} refused picture {self.count} ({error.strerror})"
+            ) from error
+        for packet in packets:
+            self._parts.append(bytes(packet))
+            self._ordinals.append(packet.pts)
+            self._keys.append(packet.is_keyframe)
 
 
 def _open_encoder(

@@ -47,46 +47,77 @@ def images_video(images: Sequence[bytes], *, step_to_frame: NDArray[np.int32]) -
     """
     if not images:
         raise VideoError("no picture: leave out a camera that has none")
-    codec = picture_codec(images[0])
-    if codec is None:
-        raise VideoError(f"picture 0 ({len(images[0])} bytes): neither JPEG nor PNG")
-    describe = _jpeg_layout if codec == "mjpeg" else _png_layout
-    layout = b""
+    packets = PicturePackets()
     for number, image in enumerate(images):
         try:
-            found = describe(image)
-        except ValueError as error:
+            packets.add(image)
+        except VideoError as error:
             raise VideoError(f"picture {number} ({len(image)} bytes): {error}") from error
+    return packets.finish(step_to_frame)
+
+
+class PicturePackets:
+    """What `images_video` does, for pictures that come one by one; a bad one can be left out."""
+
+    def __init__(self) -> None:
+        self._images: list[bytes] = []
+        self._checksums: list[int] = []
+        self._codec: PictureCodec | None = None
+        self._layout = b""
+
+    def add(self, image: bytes) -> None:
+        """Take the next picture.
+
+        Raises:
+            VideoError: it is neither JPEG nor PNG, of another kind, size or pixel layout than the
+                first, not complete, or damaged; it is not taken.
+        """
+        codec = self._codec or picture_codec(image)
+        if codec is None:
+            raise VideoError("neither JPEG nor PNG")
+        try:
+            layout = (_jpeg_layout if codec == "mjpeg" else _png_layout)(image)
+        except ValueError as error:
+            raise VideoError(str(error)) from error
         except IndexError as error:
+            raise VideoError("cut short inside its headers") from error
+        if self._images and layout != self._layout:
             raise VideoError(
-                f"picture {number} ({len(image)} bytes): cut short inside its headers"
-            ) from error
-        if number and found != layout:
-            raise VideoError(
-                f"picture {number} has another size or pixel layout than picture 0"
-                f" ({found.hex()}, not {layout.hex()}); store it as a camera of its own"
+                f"another size or pixel layout than picture 0 ({layout.hex()}, not"
+                f" {self._layout.hex()}); store it as a camera of its own"
             )
-        layout = found
-    frame = _decode(images[0], codec)
-    count = len(images)
-    index = VideoIndex(
-        codec=codec,
-        width=frame.width,
-        height=frame.height,
-        pix_fmt=frame.format.name,
-        time_base=(1, 1),
-        packet_size=np.array([len(image) for image in images], np.int32),
-        packet_frame=np.arange(count, dtype=np.int32),
-        packet_pts=np.arange(count, dtype=np.int64),
-        packet_checksum=np.array([xxhash.xxh3_64_intdigest(image) for image in images], np.uint64),
-        packet_key=np.ones(count, np.bool_),
-        step_to_frame=step_to_frame,
-        color_range=int(frame.color_range),
-        color_space=int(frame.colorspace),
-        color_primaries=int(frame.color_primaries),
-        color_transfer=int(frame.color_trc),
-    )
-    return CameraVideo(index=index, payload=b"".join(images))
+        self._codec, self._layout = codec, layout
+        self._images.append(image)
+        self._checksums.append(xxhash.xxh3_64_intdigest(image))
+
+    def finish(self, step_to_frame: NDArray[np.int32]) -> CameraVideo:
+        """The camera of the pictures taken.
+
+        Raises:
+            VideoError: none was taken, or the first cannot be decoded.
+        """
+        if self._codec is None:
+            raise VideoError("no picture: leave out a camera that has none")
+        frame = _decode(self._images[0], self._codec)
+        count = len(self._images)
+        index = VideoIndex(
+            codec=self._codec,
+            width=frame.width,
+            height=frame.height,
+            pix_fmt=frame.format.name,
+            time_base=(1, 1),
+            packet_size=np.array([len(image) for image in self._images], np.int32),
+            packet_frame=np.arange(count, dtype=np.int32),
+            packet_pts=np.arange(count, dtype=np.int64),
+            packet_checksum=np.array(self._checksums, np.uint64),
+            packet_key=np.ones(count, np.bool_),
+            step_to_frame=step_to_frame,
+            color_range=int(frame.color_range),
+            color_space=int(frame.colorspace),
+            color_primaries=int(frame.color_primaries),
+            color_transfer=int(frame.color_trc),
+        )
+        return CameraVideo(index=index, payload=b"".join(self._images))
 
 
 def _decode(image: bytes, codec: str) -> VideoFrame:
@@ -128,7 +159,8 @@ def _jpeg_layout(image: bytes) -> bytes:
         at += 2 + size
     if not layout:
         raise ValueError("damaged JPEG (no frame header)")
-    if image.find(b"\xff\xd9", at) < 0:  # picture data never holds it: FF is stuffed there
+    # Picture data never holds it: FF is stuffed there. From the end, where it mostly is.
+    if image.rfind(b"\xff\xd9", at) < 0:
         raise ValueError("incomplete JPEG (no end-of-image marker)")
     return layout
 

@@ -97,7 +97,7 @@ def test_another_size_or_layout_is_named(codec: Codec) -> None:
     images = _compressed(codec)
     other = "yuvj444p" if codec == "mjpeg" else "gray"
     for strange in (_compressed(codec, 1, (48, 62)), _compressed(codec, 1, pix_fmt=other)):
-        with pytest.raises(VideoError, match="picture 4 has another size or pixel layout"):
+        with pytest.raises(VideoError, match=r"picture 4 .*another size or pixel layout"):
             images_video(images + strange, step_to_frame=steps(5))
 
 

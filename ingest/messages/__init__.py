@@ -1,0 +1,1 @@
+"""Logs of messages: MCAP, ROS 1 bags, ROS 2 bags."""
