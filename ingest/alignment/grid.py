@@ -60,7 +60,7 @@ def _primary(streams: Sequence[OrderedStream], wanted: str | None, notes: Notes)
     if not streams:
         raise EpisodeError(f"no stream is left to align{notes.losses()}", reason="nothing-left")
     if wanted is None:
-        return min(streams, key=lambda each: (_rank(each), -len(each.stamps), each.name))
+        return min(streams, key=_preference)
     for each in streams:
         if each.name == wanted:
             return each
@@ -70,6 +70,11 @@ def _primary(streams: Sequence[OrderedStream], wanted: str | None, notes: Notes)
         reason="no-grid",
         stream=wanted,
     )
+
+
+def _preference(each: OrderedStream) -> tuple[bool, int, int, str]:
+    """A single sample gives no grid where another stream has more."""
+    return len(each.stamps) == 1, _rank(each), -len(each.stamps), each.name
 
 
 def _rank(each: OrderedStream) -> int:

@@ -49,7 +49,8 @@ class AlignmentPolicy:
 
     Attributes:
         grid: name of the stream whose stamps are the steps; None for the camera with the most
-            frames, without cameras the action with the most samples, else any stream with the most.
+            frames, without cameras the action with the most samples, else any stream with the most;
+            of streams with more than one sample where there are such.
         grid_fps: steps at this rate instead, from the first step on.
         span: `overlap`: from the latest first sample of any stream to where the last sample of
             each is still fresh; `all`: from the earliest sample to the latest, invalid where a

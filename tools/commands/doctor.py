@@ -11,6 +11,8 @@ import typer
 from tools.commands.lake_options import StorageOptions, storage_options
 from tools.commands.recording_options import (
     Alignment,
+    EpisodeGap,
+    EpisodeMarker,
     Rate,
     source_options,
 )
@@ -30,6 +32,8 @@ def doctor(
     target: Annotated[str, typer.Argument(metavar="SRC|LAKE", help="A recording, or a lake.")],
     fps: Rate = None,
     alignment: Alignment = None,
+    episode_marker: EpisodeMarker = None,
+    episode_gap: EpisodeGap = None,
     storage_option: StorageOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
@@ -50,7 +54,14 @@ def doctor(
         else:
             from ingest.doctor import check_recordings
 
-            options = source_options(None, None, fps, alignment=alignment)
+            options = source_options(
+                None,
+                None,
+                fps,
+                alignment=alignment,
+                marker=episode_marker,
+                gap_s=episode_gap,
+            )
             found = check_recordings(Path(target), options, progress=progress)
     if as_json:
         rows = {name: [asdict(finding) for finding in items] for name, items in found.items()}

@@ -11,6 +11,8 @@ from tools.commands.recording_options import (
     Alignment,
     Dataset,
     Embodiment,
+    EpisodeGap,
+    EpisodeMarker,
     Rate,
     source_options,
 )
@@ -38,6 +40,8 @@ def ingest(
     embodiment: Embodiment = None,
     fps: Rate = None,
     alignment: Alignment = None,
+    episode_marker: EpisodeMarker = None,
+    episode_gap: EpisodeGap = None,
     images: Annotated[
         Literal["h264", "png"],
         typer.Option(help="How raw pictures are kept: h264 encodes once, png keeps every bit."),
@@ -85,7 +89,9 @@ def ingest(
             sources,
             opened,
             on_error=on_error,
-            options=source_options(dataset, embodiment, fps, images, alignment),
+            options=source_options(
+                dataset, embodiment, fps, images, alignment, episode_marker, episode_gap
+            ),
             commit_episodes=commit_episodes,
             progress=progress,
         )

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tools.commands.recording_options import Alignment, Rate, source_options
+from tools.commands.recording_options import (
+    Alignment,
+    EpisodeGap,
+    EpisodeMarker,
+    Rate,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +37,8 @@ def inspect(
     ] = None,
     fps: Rate = None,
     alignment: Alignment = None,
+    episode_marker: EpisodeMarker = None,
+    episode_gap: EpisodeGap = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Show what a recording holds, without ingesting it.
@@ -48,12 +56,13 @@ def inspect(
     if not console.is_terminal:
         console = Console(highlight=False, width=160)
     described: list[dict[str, Any]] = []
+    options = source_options(
+        None, None, fps, alignment=alignment, marker=episode_marker, gap_s=episode_gap
+    )
     pending_picture = picture
     for found in discover(source).sources:
         try:
-            opened = found.format.open(
-                found.path, source_options(None, None, fps, alignment=alignment)
-            )
+            opened = found.format.open(found.path, options)
         except SourceError as error:
             described.append(
                 {"source": str(found.path), "error": error.reason, "detail": str(error)}

@@ -25,6 +25,20 @@ Alignment: TypeAlias = Annotated[
         ' "streams": {"imu": {"method": "linear"}}}.'
     ),
 ]
+EpisodeMarker: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOPIC",
+        help="Logs of messages: each message on this topic begins an episode; false, 0, stop or"
+        " end ends it.",
+    ),
+]
+EpisodeGap: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="Logs of messages: so long without any message ends an episode."
+    ),
+]
 
 
 def source_options(
@@ -33,9 +47,12 @@ def source_options(
     fps: float | None,
     images: Literal["h264", "png"] = "h264",
     alignment: Path | None = None,
+    marker: str | None = None,
+    gap_s: float | None = None,
 ) -> "SourceOptions":
     """The user's choices as the readers take them."""
     from ingest.alignment.policy import AlignmentPolicy
+    from ingest.episode_cuts import EpisodeCuts
     from ingest.errors import IngestError
     from ingest.source import SourceOptions
 
@@ -46,5 +63,10 @@ def source_options(
         except (OSError, UnicodeDecodeError, IngestError) as error:
             raise IngestError(f"{alignment}: {error}") from error
     return SourceOptions(
-        dataset=dataset, embodiment=embodiment, fps=fps, images=images, alignment=policy
+        dataset=dataset,
+        embodiment=embodiment,
+        fps=fps,
+        images=images,
+        alignment=policy,
+        cuts=EpisodeCuts(marker=marker, gap_s=gap_s),
     )

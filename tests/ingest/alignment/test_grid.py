@@ -121,6 +121,14 @@ def test_repeated_stamps_of_the_grid_are_one_step() -> None:
     assert result.features["x"].tolist() == [0, 2, 3]
 
 
+def test_a_single_picture_is_no_grid() -> None:
+    result = aligned([stream("joints", [0, 10, 20, 30])], [camera([15])])
+    assert steps_ms(result) == [0, 10, 20, 30]
+    assert result.cameras["top"].index.step_to_frame.tolist() == [-1, -1, 0, 0]
+    alone = aligned([], [camera([15])])
+    assert steps_ms(alone) == [15]
+
+
 def test_without_cameras_the_action_gives_the_steps_and_a_name_is_looked_for() -> None:
     values = [stream("fast", range(0, 50, 5)), stream("action", [0, 20, 40], role="action")]
     assert steps_ms(aligned(values)) == [0, 20, 40]
