@@ -36,6 +36,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ExportError(f"{path}: another process is writing it ({partial})") from error
+        if path.exists() or not (partial / _LOCK).exists():
+            raise ExportError(f"{path}: another process has just written it")
         content = partial / _CONTENT
         if content.exists():
             shutil.rmtree(content)

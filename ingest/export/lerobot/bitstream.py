@@ -15,6 +15,7 @@ from lake.video_index import VideoIndex
 
 _START_CODE: Final = re.compile(b"\x00?\x00\x00\x01")
 _PARAMETER_SETS: Final = {"h264": frozenset({7, 8}), "hevc": frozenset({32, 33, 34})}
+_SLICES: Final = {"h264": range(1, 6), "hevc": range(32)}
 _FRESH: Final = {"h264": frozenset({5}), "hevc": frozenset(range(16, 21))}  # IDR; IDR and BLA
 
 
@@ -51,8 +52,9 @@ def codec_header(index: VideoIndex, first_packet: bytes) -> CodecHeader:
         nals = _nals(first_packet)
         parameter_sets = _leading_parameter_sets(index.codec, nals)
         is_fresh = any(_kind(index.codec, nal) in _FRESH[index.codec] for nal in nals)
+        slices = [nal for nal in nals if _kind(index.codec, nal) in _SLICES[index.codec]]
         # With start codes of three bytes, or FFmpeg takes a zero of the next as part of a NAL unit.
-        data = b"".join(b"\0\0\1" + nal for nal in nals)
+        data = b"".join(b"\0\0\1" + nal for nal in (*parameter_sets, *slices))
     buffer = io.BytesIO()
     try:
         with av.open(buffer, "w", format="mp4") as container:

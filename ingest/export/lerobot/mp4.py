@@ -49,7 +49,8 @@ class Mp4File:
     def __init__(self, path: Path, fps: float, first: Clip) -> None:
         """Begin a file for clips like `first`, which is not yet written."""
         self.path = path
-        self.num_frames = 0
+        # Pictures that nobody can decode from here get times before 0, where players leave them.
+        self.num_frames = 0 if first.header.is_fresh else -first.place.leading
         self.num_bytes = 0
         self._delay = first.place.delay
         self._header = first.header

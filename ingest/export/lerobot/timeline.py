@@ -30,11 +30,14 @@ class Placement:
     Attributes:
         slots: int64 [P], when each packet is shown; packets stand in decode order.
         first: slot of the frame of step 0; those before are decoded on the way.
+        leading: how many packets that no step needs are shown before the first one that is decoded:
+            of an open group of pictures, whose own pictures come before.
         delay: frames by which decoding must run ahead of showing.
     """
 
     slots: NDArray[np.int64]
     first: int
+    leading: int
     delay: int
 
 
@@ -112,8 +115,13 @@ def place(camera: str, index: VideoIndex) -> Placement:
             reason="scattered-pictures",
             stream=camera,
         )
-    delay = int((np.arange(count) - slots).max())
-    return Placement(slots=slots, first=int(of_steps[0]), delay=delay)
+    first, leading = int(of_steps[0]), int(slots[0])
+    return Placement(
+        slots=slots,
+        first=first,
+        leading=leading if leading <= first else 0,
+        delay=int((np.arange(count) - slots).max()),
+    )
 
 
 def check_shown(camera: str, index: VideoIndex) -> NDArray[np.int64]:
