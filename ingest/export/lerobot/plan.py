@@ -23,7 +23,13 @@ from ingest.export.lerobot.tasks import (
     annotation_features,
     task_use,
 )
-from ingest.export.lerobot.timeline import check_shown, fits_clock, place, step_times
+from ingest.export.lerobot.timeline import (
+    MAX_EPISODE_S,
+    check_shown,
+    fits_clock,
+    place,
+    step_times,
+)
 from ingest.source import Finding
 from lake.spec import Spec
 from lake.store import Lake
@@ -253,6 +259,9 @@ def _lost(facts: EpisodeFacts, schema: Schema) -> list[Finding]:
         found.append(lost("success-not-written", "LeRobot has no label for success"))
     if labels.instruction and labels.task and labels.task != labels.instruction:
         found.append(lost("task-not-written", "the instruction is written, not the task's name"))
+    if schema.videos and facts.signals.num_steps / schema.fps > MAX_EPISODE_S:
+        detail = f"beyond {MAX_EPISODE_S:g} s LeRobot's own rounding may refuse pictures"
+        found.append(lost("long-episode", detail))
     if not labels.text:
         found.append(lost("no-task", "neither instruction nor task; the text is empty"))
     times = recorded_times(schema, facts.signals.features)

@@ -19,8 +19,12 @@ _TOLERANCE_S: Final = 4e-5
 """Of a step's time. LeRobot allows 1e-4 s, of which it needs half for rounding to float32."""
 
 MAX_FILE_S: Final = 512.0
-"""Longest time of a file with several episodes: LeRobot compares times as float32, which beyond it
-are too coarse for its own tolerance."""
+"""Longest time of a file with several episodes. LeRobot compares times as float32, and refuses
+pictures where their rounding exceeds its tolerance: none up to `MAX_EPISODE_S`, a few percent
+beyond it (29.97 steps/s, or episodes of some minutes)."""
+
+MAX_EPISODE_S: Final = 1024.0
+"""Time in a file from which LeRobot refuses some pictures."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -226,7 +226,7 @@ def test_part_of_a_dataset_is_numbered_anew(tmp_path: Path, version: Version) ->
     assert after[1].features["index"].tolist() == list(range(7, 13))
 
 
-@pytest.mark.parametrize("codec", ["png", "h264"])
+@pytest.mark.parametrize("codec", ["png", "mjpeg", "h264"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_episodes_of_another_format(
     tmp_path: Path, version: Version, codec: str, make_filmed_episode: Any

@@ -10,6 +10,7 @@ import pytest
 
 from ingest.depth_png import depth_pngs
 from ingest.export.errors import ExportError
+from ingest.export.lerobot import plan
 from ingest.export.lerobot.schema import Version
 from lake import CameraSpec, Episode, FeatureSpec, Spec
 from lake.edit.apply import Author
@@ -286,3 +287,22 @@ def test_a_merged_episode_whose_seam_hides_pictures_is_refused(
     with pytest.raises(ExportError, match="pictures that no step shows"):
         exported(lake, tmp_path / "out")
     exported(lake, tmp_path / "out", left_out=["top"])
+
+
+def test_pictures_in_rows_may_be_shown_twice(
+    tmp_path: Path, make_filmed_episode: Callable[..., Episode]
+) -> None:
+    episode = held(make_filmed_episode(steps=STEPS, codec="png"))
+    exported(lake_of(tmp_path / "robots.lake", [episode]), tmp_path / "out")
+    (after,) = episodes_of(ingested(tmp_path / "out", tmp_path / "after.lake"))
+    same_cameras(episode, after)
+
+
+def test_an_episode_beyond_lerobots_rounding_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_filmed_episode: Callable[..., Episode]
+) -> None:
+    monkeypatch.setattr(plan, "MAX_EPISODE_S", 1.0)
+    episodes = [make_filmed_episode(number, steps=10 + number) for number in range(2)]
+    report = exported(lake_of(tmp_path / "robots.lake", episodes), tmp_path / "out")
+    told = [f.episode for f in report.findings if f.reason == "long-episode"]
+    assert told == [episodes[1].episode_id]
