@@ -17,6 +17,7 @@ from ingest.hdf5.droid import FORMAT as HDF5_DROID
 from ingest.hdf5.files import hdf5_damage
 from ingest.hdf5.robomimic import FORMAT as HDF5_ROBOMIMIC
 from ingest.lerobot.source import FORMAT as LEROBOT
+from ingest.messages.formats import MCAP, ROS1_BAG, ROS2_BAG
 from ingest.natural_order import natural_key
 from ingest.plugins import plugins
 from ingest.rerun.source import FORMAT as RERUN
@@ -34,6 +35,9 @@ FORMATS: tuple[Format, ...] = (
     DEXDATA,
     RLDS,
     RERUN,
+    ROS2_BAG,
+    MCAP,
+    ROS1_BAG,
 )
 
 # Papers that lie beside recordings; a folder's other files are reported where no reader takes them.

@@ -97,7 +97,10 @@ class LogSource:
         Raises:
             EpisodeError: it has no message, or no stream that can be aligned.
         """
-        streams = self._streams(self._spans[entry.locator])
+        try:
+            streams = self._streams(self._spans[entry.locator])
+        except SourceError as error:
+            raise EpisodeError(str(error), reason=error.reason) from error
         if not streams:
             raise EpisodeError(f"{self.root}: no message in it", reason="empty-recording")
         values, cameras = _with_own_names(streams)

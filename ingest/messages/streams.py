@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from ingest.errors import EpisodeError
 from ingest.messages.decode import Decoder, Gathered, decoder_of
 from ingest.messages.log import Channel, Message
-from ingest.messages.pictures import Images, Track, track_of
+from ingest.messages.pictures import Images, Track, VideoTrack, track_of
+from ingest.messages.time_order import as_recorded
 from ingest.messages.transforms import Transforms, is_tf
 from ingest.messages.values import ChannelValues, channel_values, header_stamps
 from ingest.timed import TimedCamera, TimedValues
 from lake.errors import VideoError
 from lake.spec import canonical_name
 
-_STAMPS = ("header.stamp", "stamp", "timestamp")
+_Stream = TypeVar("_Stream", TimedValues, TimedCamera)
+_STAMPS: Final = ("header.stamp", "stamp", "timestamp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,9 @@ class TopicReader:
             self._finish_values(found, self._gathered)
         elif self._transforms is not None:
             self._add_values(found, self._transforms.values())
+        found.values = [self._as_recorded(found, stream) for stream in found.values]
+        if self._pictures is not None and not isinstance(self._pictures.track, VideoTrack):
+            found.cameras = [self._as_recorded(found, camera) for camera in found.cameras]
         if self._bad and self._bad == self._count:
             self._leave_out(found, "bad-messages", f"none can be decoded: {self._first_bad}")
         elif self._bad:
@@ -175,6 +180,14 @@ class TopicReader:
         for stream, (reason, detail) in values.refused.items():
             text = f"{detail}; the episode goes in without it"
             found.notes.append(Note(severity="error", reason=reason, stream=stream, detail=text))
+
+    def _as_recorded(self, found: TopicStreams, stream: _Stream) -> _Stream:
+        ordered = as_recorded(stream)
+        if ordered is None:
+            return stream
+        detail = f"{stream.name} lies in the file in another order than it was recorded in"
+        self._tell(found, "info", "file-order", f"{detail}; it is taken as recorded")
+        return ordered
 
     def _clocks(self) -> dict[str, NDArray[np.int64]]:
         return {
