@@ -34,9 +34,13 @@ def vector_stats(values: NDArray[Any]) -> Stats:
 
 
 def has_stats(column: Column) -> bool:
-    """Numbers have statistics; text, and what has very many elements per step, has none."""
+    """Numbers have statistics; text, and what has very many elements per step, has none.
+
+    Nor has a key with `image` in it that is no camera: LeRobot refuses its statistics unless they
+    are of the shape of a picture's, and with them all episodes.
+    """
     size = int(np.prod(column.shape, dtype=np.int64))
-    return column.dtype != "string" and size <= MAX_ELEMENTS
+    return column.dtype != "string" and size <= MAX_ELEMENTS and "image" not in column.key
 
 
 class ColumnSpool:

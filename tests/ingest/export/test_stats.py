@@ -9,8 +9,8 @@ import pytest
 
 from ingest.export.lerobot import vector_stats as module
 from ingest.export.lerobot.picture_stats import Histogram, sampled_steps
-from ingest.export.lerobot.schema import Camera
-from ingest.export.lerobot.vector_stats import ColumnSpool, vector_stats
+from ingest.export.lerobot.schema import Camera, Column
+from ingest.export.lerobot.vector_stats import ColumnSpool, has_stats, vector_stats
 from lake import read_frames
 from tests.ingest.export.lakes import exported, lake_of
 
@@ -101,3 +101,13 @@ def test_as_many_pictures_are_looked_at_as_lerobot_does(steps: int, count: int) 
     chosen = sampled_steps(steps)
     assert len(chosen) == count
     assert (chosen[0], chosen[-1]) == (0, steps - 1)
+
+
+def test_what_lerobot_would_refuse_has_no_statistics() -> None:
+    assert has_stats(Column(key="action", name="action", dtype="float32", shape=(7,)))
+    for column in (
+        Column(key="note", name="note", dtype="string"),
+        Column(key="points", name="points", dtype="float32", shape=(1025,)),
+        Column(key="observation.has_image_0", name="has_image_0", dtype="bool"),
+    ):
+        assert not has_stats(column)
