@@ -13,6 +13,7 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 MOST_BYTES: Final = 1 << 30
 """Of a chunk or message; what claims more is damaged."""
 _PIECE: Final = 64 << 10
+_SMALL_PIECE: Final = 4 << 10
 _MOST_RATIO: Final = 1000  # of a whole file; recordings shrink to a hundredth at most
 _HINT: Final = (
     "compressed messages need the packages lz4 and zstandard: pip install 'headrace[ros]'"
@@ -144,13 +145,18 @@ def unpack_to_file(path: Path, target: Path) -> str:
     """
     zstandard = _zstandard()
     most = path.stat().st_size * _MOST_RATIO
+    frame = zstandard.ZstdDecompressor().decompressobj()
     with path.open("rb") as source, target.open("wb") as file:
         try:
-            with zstandard.ZstdDecompressor().stream_reader(source) as reader:
-                while part := reader.read(_PIECE):
-                    file.write(part)
-                    if file.tell() > most:
-                        return f"more than {_MOST_RATIO} times its own size"
+            # Small pieces: of damaged ones each byte may claim 32 KiB of output.
+            while piece := source.read(_SMALL_PIECE):
+                while piece:
+                    if frame.eof:
+                        frame = zstandard.ZstdDecompressor().decompressobj()
+                    file.write(frame.decompress(piece))
+                    piece = frame.unused_data if frame.eof else b""
+                if file.tell() > most:
+                    return f"more than {_MOST_RATIO} times its own size"
         except zstandard.ZstdError as error:
             return f"damaged zstd data ({error}); {file.tell()} bytes precede the damage"
-    return ""
+        return "" if frame.eof else f"cut short; {file.tell()} bytes precede the cut"

@@ -89,12 +89,15 @@ class BagLog:
     def messages(self) -> Iterator[Message]:
         """All messages in the order of the file; memory is bounded by a chunk."""
         self._findings, self._read, self._declared = [], Counter(), Counter()
-        at, index_at, infos = len(MAGIC), 0, 0
+        at, index_at, infos, chunks = len(MAGIC), 0, 0, 0
         while at < self._size:
             try:
                 header, begin, size = self._record(at)
                 fields = header_fields(header)
                 kind = number_of(fields, b"op")
+                if kind == BAG_HEADER:
+                    index_at = number_of(fields, b"index_pos")
+                    chunks = number_of(fields, b"chunk_count")
             except RecordError as error:
                 self._lose("cut-short", f"no record at byte {at} ({error}); {self._kept()}")
                 break
@@ -105,9 +108,7 @@ class BagLog:
                 detail = f"a record of {size} bytes at byte {at}, {left} are left"
                 self._lose("cut-short", f"{detail}; {self._kept()}")
                 break
-            if kind == BAG_HEADER:
-                index_at = number_of(fields, b"index_pos") if b"index_pos" in fields else 0
-            elif kind in {CONNECTION, MESSAGE}:
+            if kind in {CONNECTION, MESSAGE}:
                 data = memoryview(self._bytes(at, begin + size - at))
                 yield from self._records(data, at)
             elif kind == CHUNK_INFO:
@@ -116,8 +117,11 @@ class BagLog:
             at = begin + size
         if not index_at:
             self._tell("warning", "unindexed", f"the bag was not closed: no index; {self._kept()}")
-        elif infos:
+        elif infos == chunks:
             self._compare_counts()
+        elif not self._findings:
+            detail = f"its index lists {infos} of {chunks} chunks, behind it the file is missing"
+            self._lose("cut-short", f"{detail}; {self._kept()}")
 
     def _record(self, at: int) -> tuple[bytes, int, int]:
         """Header of the record at `at`, and where its data begins and how long it says to be."""

@@ -175,6 +175,8 @@ def _storage(path: Path) -> Iterator[tuple[MessageLog, str]]:
         if is_packed:
             opened = Path(folder) / path.name.removesuffix(".zstd")
             fault = unpack_to_file(path, opened)
+            if fault and not opened.stat().st_size:
+                raise SourceError(f"{path}: {fault}", reason="damaged-file")
         storage: MessageLog = McapLog(opened) if recognises_mcap(opened) else Db3Log(opened)
         try:
             yield storage, fault
