@@ -1,7 +1,7 @@
 """From streams with clocks of their own to an `Episode`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ingest.alignment.align import align
@@ -43,7 +43,7 @@ def episode_of(
     dataset: str,
     options: SourceOptions,
 ) -> EpisodeReading:
-    """Align a recording by the user's policy.
+    """Align a recording by the user's policy; a rate that they give is that of the steps.
 
     Args:
         recording: what was read.
@@ -57,10 +57,13 @@ def episode_of(
     Raises:
         EpisodeError: no stream is left, or no time is covered by all of them.
     """
+    policy = options.alignment
+    if options.fps and policy.grid is None and policy.grid_fps is None:
+        policy = replace(policy, grid_fps=options.fps)
     aligned = align(
         recording.values,
         recording.cameras,
-        options.alignment,
+        policy,
         where=recording.files[0],
         locator=entry.locator,
     )
@@ -77,7 +80,7 @@ def episode_of(
             cameras=aligned.camera_specs,
             conventions=recording.conventions,
         ),
-        fps=options.fps or aligned.fps,
+        fps=aligned.fps,
         timestamps_ns=aligned.timestamps_ns,
         features=aligned.features,
         valid=aligned.valid,
@@ -87,7 +90,7 @@ def episode_of(
             files=recording.files,
             locator=entry.locator,
             reader=reader_name(reader),
-            alignment=options.alignment.to_json(),
+            alignment=policy.to_json(),
         ),
         **labels,
     )

@@ -32,6 +32,7 @@ class Labels:
     success: bool | None
     split: str | None
     tags: tuple[str, ...]
+    quality: float | None
 
     @property
     def text(self) -> str:
@@ -148,7 +149,7 @@ def read_facts(
 
 
 def _labels(lake: Lake) -> dict[str, Labels]:
-    columns = ["episode_id", "task", "instruction", "success", "split", "tags"]
+    columns = ["episode_id", "task", "instruction", "success", "split", "tags", "quality"]
     with lake.errors_named("read labels"):
         rows = lake.dataset("episodes").to_table(columns=columns).to_pylist()
     return {

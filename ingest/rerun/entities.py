@@ -29,6 +29,7 @@ _NUMBERS: Final = ("Scalars:scalars", "Transform3D:translation", "Transform3D:qu
 _L, _RGB, _BGR = 1, 2, 4
 _U8, _U16 = 6, 8
 _BYTES: Final = {_U8: 1, _U16: 2}
+_FACTS: Final = (":format", ":meter", ":codec", ":media_type")  # of pictures, none themselves
 _CODECS: Final = {0x61763031: "av1", 0x61766331: "h264", 0x68657631: "hevc"}  # four characters
 
 
@@ -40,43 +41,78 @@ class Entity:
         path: of it.
         components: name -> rows, each None or a list with one element per instance.
         clocks: timeline -> stamps in nanoseconds, of timelines that are times.
-        static_rows: rows that were logged without any time.
+        static: component -> what was logged of it last without any time.
+        rows: that have times.
+        unread: components that are no stream here.
+        counts: timelines that count, and are no times.
     """
 
     path: str
     components: dict[str, list[Any]] = field(default_factory=dict)
     clocks: dict[str, list[int]] = field(default_factory=dict)
-    static_rows: int = 0
+    static: dict[str, Any] = field(default_factory=dict)
     rows: int = 0
+    unread: set[str] = field(default_factory=set)
+    counts: set[str] = field(default_factory=set)
 
     def add(self, batch: pa.RecordBatch, *, is_static: bool) -> None:
-        """Take in a chunk.
-
-        Raises:
-            EpisodeError: a column of a kind that is not known.
-        """
-        if is_static:
-            self.static_rows += batch.num_rows
-            return
+        """Take in a chunk."""
         for column, values in zip(batch.schema, batch.columns, strict=True):
             kind = (column.metadata or {}).get(b"rerun:kind", b"")
-            if kind == b"index" and pa.types.is_timestamp(column.type):
+            if kind == b"index" and not pa.types.is_timestamp(column.type):
+                self.counts.add(column.name)
+            elif kind == b"index":
                 stamps = values.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
                 self._rows_of(self.clocks, column.name).extend(stamps)
-            elif kind == b"data" and _is_known(column.name):
+            elif kind == b"data" and not _is_known(column.name):
+                self.unread.add(column.name)
+            elif kind == b"data" and is_static:
+                self.static.update(
+                    (column.name, row) for row in _rows(column.name, values) if row is not None
+                )
+            elif kind == b"data":
                 self._rows_of(self.components, column.name).extend(_rows(column.name, values))
+        if is_static:
+            return
         self.rows += batch.num_rows
         for held in (*self.components.values(), *self.clocks.values()):
             held.extend([None] * (self.rows - len(held)))
+
+    @property
+    def timeless(self) -> list[str]:
+        """Components with content of their own that were logged without a time."""
+        return sorted(name for name in self.static if not name.endswith(_FACTS))
+
+    @property
+    def unused_timelines(self) -> list[str]:
+        """Timelines that become no clock: counts, times that some rows lack, further times."""
+        whole = sorted(n for n, stamps in self.clocks.items() if None not in stamps)
+        own = [name for name in whole if name != _LOG]
+        used = {_LOG, *own[:1]} & set(whole)
+        return sorted((self.counts | set(self.clocks)) - used)
+
+    @property
+    def conventions(self) -> dict[str, str]:
+        """What a depth of one metre is stored as."""
+        rows = [self.static.get("DepthImage:meter"), *self.components.get("DepthImage:meter", [])]
+        told = {float(row[0]) for row in rows if row}
+        name = canonical_name(self.path.strip("/"))
+        return (
+            {f"{name}.depth_per_metre": ", ".join(f"{v:g}" for v in sorted(told))} if told else {}
+        )
 
     def _rows_of(self, held: dict[str, list[Any]], name: str) -> list[Any]:
         return held.setdefault(name, [None] * self.rows)
 
 
 def _is_known(component: str) -> bool:
-    return component in {*_TEXTS, *_NUMBERS, "EncodedImage:blob"} or component.startswith(
-        ("Image:", "DepthImage:", "VideoStream:")
-    )
+    return component in {
+        *_TEXTS,
+        *_NUMBERS,
+        *("EncodedImage:blob", "EncodedImage:media_type", "Image:buffer", "Image:format"),
+        *("DepthImage:buffer", "DepthImage:format", "DepthImage:meter"),
+        *("VideoStream:sample", "VideoStream:codec"),
+    }
 
 
 def _rows(name: str, values: pa.Array) -> list[Any]:
@@ -115,7 +151,7 @@ def streams_of(
         return
     for name, rows in entity.components.items():
         there = [number for number, row in enumerate(rows) if row is not None and len(row)]
-        if not there or name.endswith((":format", ":meter", ":codec")):
+        if not there or name.endswith(_FACTS):
             continue
         taken = [rows[number] for number in there]
         clocks = _clocks(entity, there)
@@ -199,7 +235,8 @@ def _camera(
             video = images_video(rows, step_to_frame=shown)
         else:
             formats = entity.components.get(f"{kind}:format", [])
-            pictures = _pictures(entity.path, kind, rows, _held(formats, there))
+            still = entity.static.get(f"{kind}:format")
+            pictures = _pictures(entity.path, kind, rows, _held(formats, there, still))
             if kind == "DepthImage":
                 video = images_video(depth_pngs(pictures), step_to_frame=shown)
             else:
@@ -218,7 +255,8 @@ def _camera(
 
 
 def _codec(entity: Entity) -> str:
-    codes = entity.components.get("VideoStream:codec", [])
+    codes = [entity.static.get("VideoStream:codec")]
+    codes += entity.components.get("VideoStream:codec", [])
     found = {row[0] for row in codes if row}
     if len(found) != 1:
         raise VideoError(f"a video stream of {len(found)} codecs")
@@ -226,9 +264,11 @@ def _codec(entity: Entity) -> str:
     return _CODECS.get(code, f"0x{code:x}")
 
 
-def _held(formats: Sequence[Any], there: Sequence[int]) -> list[Mapping[str, Any] | None]:
-    """The format of each picture: what was logged last."""
-    held, last = [], None
+def _held(
+    formats: Sequence[Any], there: Sequence[int], still: Sequence[Any] | None
+) -> list[Mapping[str, Any] | None]:
+    """The format of each picture: what was logged last, or else without a time."""
+    held, last = [], still[0] if still else None
     for number in range(max(there) + 1):
         row = formats[number] if number < len(formats) else None
         last = row[0] if row else last

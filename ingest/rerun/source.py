@@ -113,9 +113,7 @@ class RerunSource:
         cameras: list[TimedCamera] = []
         fps = self._options.fps or _LABEL_FPS
         for entity in entities.values():
-            if entity.static_rows and not entity.rows:
-                lost.append(_finding("static-entity", entity.path, entry, "warning", _STATIC))
-                continue
+            lost += _untold(entity, entry)
             try:
                 for stream in streams_of(entity, fps=fps, images=self._options.images):
                     if isinstance(stream, TimedCamera):
@@ -130,6 +128,11 @@ class RerunSource:
                 values=values,
                 cameras=cameras,
                 files=(printable(self.root.name),),
+                conventions={
+                    key: text
+                    for entity in entities.values()
+                    for key, text in entity.conventions.items()
+                },
                 findings=tuple(lost),
                 labels={"task": printable(self._applications[entry.locator])},
             ),
@@ -180,11 +183,26 @@ class RerunSource:
 _STATIC: Final = "was logged without a time, so no step is known to show it; it is left out"
 
 
+def _untold(entity: Entity, entry: EpisodeEntry) -> list[Finding]:
+    """What of an entity becomes no stream."""
+    found = []
+    if entity.timeless:
+        detail = f"{', '.join(entity.timeless)} {_STATIC}"
+        found.append(_finding("static-entity", entity.path, entry, "warning", detail))
+    if entity.unread:
+        detail = f"{', '.join(sorted(entity.unread))}: no reader of these; they are left out"
+        found.append(_finding("component-not-read", entity.path, entry, "warning", detail))
+    if entity.unused_timelines:
+        detail = f"timelines {', '.join(entity.unused_timelines)} are not kept"
+        found.append(_finding("timeline-not-kept", entity.path, entry, "info", detail))
+    return found
+
+
 def _finding(
     reason: str,
     path: str,
     entry: EpisodeEntry,
-    severity: Literal["error", "warning"],
+    severity: Literal["error", "warning", "info"],
     detail: str,
 ) -> Finding:
     return Finding(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from ingest.export.errors import ExportError
 from lake import Episode, EpisodeWriter, Lake
-from tools.commands import export, ingest, select
+from tools.commands import export, ingest, label, select
 from tools.commands.lake_options import OptionError
 
 Run = Callable[..., Result]
@@ -25,7 +25,7 @@ Run = Callable[..., Result]
 def run() -> Run:
     """Runs the command line; expected errors are raised, as `tools.cli.main` gets them."""
     app = typer.Typer()
-    for module in (export, ingest, select):
+    for module in (export, ingest, label, select):
         module.register(app)
 
     def call(*arguments: str) -> Result:
@@ -64,6 +64,7 @@ def test_a_condition_chooses_and_the_table_says_what_was_written(
 def test_a_selection_keys_and_streams_left_out_and_json(
     run: Run, filled: Lake, tmp_path: Path
 ) -> None:
+    run("label", filled.uri, "success", "quality=0.5")
     run("select", filled.uri, "good", "success")
     out = str(tmp_path / "out")
     options = ("--rename", "note=language.note", "--leave-out", "top", "--json")
@@ -76,6 +77,8 @@ def test_a_selection_keys_and_streams_left_out_and_json(
     assert {(f["reason"], f["count"]) for f in report["findings"]} == {
         ("success-not-written", 2),
         ("task-not-written", 2),
+        ("tags-not-written", 2),
+        ("quality-not-written", 2),
     }
     features = json.loads((tmp_path / "out/meta/info.json").read_text())["features"]
     assert "language.note" in features

@@ -16,7 +16,11 @@ Embodiment: TypeAlias = Annotated[
 ]
 Rate: TypeAlias = Annotated[
     float | None,
-    typer.Option("--fps", min=0.001, help="Steps per second, for recordings that store no times."),
+    typer.Option(
+        "--fps",
+        min=0.001,
+        help="Steps per second, for recordings that store no rate, or have streams of several.",
+    ),
 ]
 Alignment: TypeAlias = Annotated[
     Path | None,

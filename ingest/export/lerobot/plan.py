@@ -259,6 +259,13 @@ def _lost(facts: EpisodeFacts, schema: Schema) -> list[Finding]:
         found.append(lost("success-not-written", "LeRobot has no label for success"))
     if labels.instruction and labels.task and labels.task != labels.instruction:
         found.append(lost("task-not-written", "the instruction is written, not the task's name"))
+    if labels.quality is not None:
+        found.append(lost("quality-not-written", "LeRobot has no label for quality"))
+    if labels.tags:
+        found.append(lost("tags-not-written", f"LeRobot has no tags: {', '.join(labels.tags)}"))
+    if conventions := facts.signals.spec.conventions:
+        detail = f"LeRobot has no place for conventions: {', '.join(sorted(conventions))}"
+        found.append(lost("conventions-not-written", detail))
     if schema.videos and facts.signals.num_steps / schema.fps > MAX_EPISODE_S:
         detail = f"beyond {MAX_EPISODE_S:g} s LeRobot's own rounding may refuse pictures"
         found.append(lost("long-episode", detail))

@@ -192,7 +192,46 @@ def test_what_was_logged_without_time_is_told(tmp_path: Path) -> None:
 
     reading = read(write(tmp_path / "a.rrd", joints, still))
     assert [f.reason for f in reading.findings if f.stream == "map"] == ["static-entity"]
+    assert "Image:buffer was logged without a time" in "".join(f.detail for f in reading.findings)
     assert not reading.episode.cameras
+
+
+def test_what_becomes_no_stream_is_told(tmp_path: Path) -> None:
+    def points(recording: Any, step: int) -> None:
+        recording.log("points", rr.Points3D([[step, 0, 0]]))
+
+    reading = read(write(tmp_path / "a.rrd", joints, points))
+    told = {(f.stream, f.reason) for f in reading.findings}
+    assert ("points", "component-not-read") in told
+    assert ("observation_joints", "timeline-not-kept") in told  # `step` counts
+
+
+def test_facts_of_pictures_may_be_logged_once_and_for_all(tmp_path: Path) -> None:
+    packets = h264(STEPS)
+
+    def video(recording: Any, step: int) -> None:
+        if step == 0:
+            recording.log("cam", rr.VideoStream(codec=rr.VideoCodec.H264), static=True)
+        recording.log("cam", rr.VideoStream.from_fields(sample=packets[step]))
+
+    reading = read(write(tmp_path / "a.rrd", joints, video))
+    assert errors(reading) == []
+    assert reading.episode.cameras["cam"].index.num_frames == STEPS
+
+
+def test_the_unit_of_depth_is_a_convention(tmp_path: Path) -> None:
+    def depth(recording: Any, step: int) -> None:
+        recording.log("depth", rr.DepthImage(np.full((4, 4), step, np.uint16), meter=1000.0))
+
+    episode = read(write(tmp_path / "a.rrd", joints, depth)).episode
+    assert episode.spec.conventions == {"depth.depth_per_metre": "1000"}
+
+
+def test_a_rate_that_is_given_is_that_of_the_steps(tmp_path: Path) -> None:
+    reading = read(write(tmp_path / "a.rrd", joints), fps=5.0)
+    assert np.diff(reading.episode.timestamps_ns).tolist() == [_NS // 5] * 2
+    assert reading.episode.fps == 5.0
+    assert '"grid_fps":5.0' in reading.episode.provenance.alignment
 
 
 @pytest.mark.parametrize("keep", [0.02, 0.4, 0.7, 0.95])
