@@ -15,7 +15,7 @@ import xxhash
 
 from ingest.alignment.policy import AlignmentPolicy
 from ingest.episode_cuts import EpisodeCuts
-from ingest.errors import EpisodeError, IngestError
+from ingest.errors import EpisodeError, IngestError, SourceError
 from lake.episode import Episode
 from lake.spec import Spec
 
@@ -208,6 +208,21 @@ class Format:
     def missing(self) -> tuple[str, ...]:
         """Those of `needs` that are not installed."""
         return tuple(name for name in self.needs if find_spec(name) is None)
+
+
+def first_spec(source: Source) -> Spec:
+    """The spec of the first episode that can be read, for formats that only tell it by reading.
+
+    Raises:
+        SourceError: none can.
+    """
+    reason: EpisodeError | None = None
+    for entry in source.entries():
+        try:
+            return source.read(entry).episode.spec
+        except EpisodeError as error:
+            reason = reason or error
+    raise SourceError(f"{source.root}: no episode can be read: {reason}", reason="no-episode")
 
 
 def file_fingerprint(path: Path) -> str:

@@ -28,6 +28,7 @@ from ingest.source import (
     Format,
     SourceOptions,
     file_fingerprint,
+    first_spec,
     printable,
 )
 from lake.episode import CameraVideo, Episode, Provenance
@@ -68,13 +69,7 @@ class DexdataSource:
     @cached_property
     def spec(self) -> Spec:
         """Spec of the first episode that can be read."""
-        reason: Exception | None = None
-        for entry in self.entries():
-            try:
-                return self.read(entry).episode.spec
-            except EpisodeError as error:
-                reason = reason or error
-        raise SourceError(f"{self.root}: no episode can be read: {reason}", reason="no-episode")
+        return first_spec(self)
 
     def entries(self) -> Sequence[EpisodeEntry]:
         """The files in natural order."""

@@ -19,6 +19,7 @@ from ingest.source import (
     Finding,
     SourceOptions,
     file_fingerprint,
+    first_spec,
     printable,
 )
 from ingest.timed import TimedCamera, TimedValues
@@ -68,13 +69,7 @@ class LogSource:
     @cached_property
     def spec(self) -> Spec:
         """Spec of the first episode that can be read."""
-        reason: EpisodeError | None = None
-        for entry in self.entries():
-            try:
-                return self.read(entry).episode.spec
-            except EpisodeError as error:
-                reason = reason or error
-        raise SourceError(f"{self.root}: no episode can be read: {reason}", reason="no-episode")
+        return first_spec(self)
 
     def entries(self) -> Sequence[EpisodeEntry]:
         """The episodes in the order of time."""

@@ -18,6 +18,7 @@ from ingest.source import (
     Format,
     SourceOptions,
     file_fingerprint,
+    first_spec,
     printable,
 )
 from ingest.timed import TimedCamera, TimedValues
@@ -74,13 +75,7 @@ class RerunSource:
     @cached_property
     def spec(self) -> Spec:
         """Spec of the first recording that can be read."""
-        reason: Exception | None = None
-        for entry in self.entries():
-            try:
-                return self.read(entry).episode.spec
-            except EpisodeError as error:
-                reason = reason or error
-        raise SourceError(f"{self.root}: no recording can be read: {reason}", reason="no-episode")
+        return first_spec(self)
 
     def entries(self) -> Sequence[EpisodeEntry]:
         """The recordings, by id."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ingest.arrays.recorded import read_recorded
-from ingest.errors import EpisodeError, SourceError
 from ingest.rlds.array_record import is_array_record
 from ingest.rlds.crc32c import crc32c_of_data
 from ingest.rlds.dataset import FEATURES, INFO, open_dataset
@@ -25,6 +24,7 @@ from ingest.source import (
     Finding,
     Format,
     SourceOptions,
+    first_spec,
     printable,
 )
 from lake.spec import Spec
@@ -64,13 +64,7 @@ class RldsSource:
     @cached_property
     def spec(self) -> Spec:
         """Spec of the first episode that can be read."""
-        reason: Exception | None = None
-        for entry in self.entries():
-            try:
-                return self.read(entry).episode.spec
-            except EpisodeError as error:
-                reason = reason or error
-        raise SourceError(f"{self.root}: no episode can be read: {reason}", reason="no-episode")
+        return first_spec(self)
 
     def entries(self) -> Sequence[EpisodeEntry]:
         """The records, shard by shard."""

@@ -18,6 +18,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from numpy.typing import NDArray
 from PIL import Image
 
+from ingest.rlds.source import RldsSource
+from ingest.source import EpisodeReading, SourceOptions
 from tests.ingest.hdf5_files import jpeg, pictures
 
 Example = dict[str, Any]
@@ -255,3 +257,22 @@ def write_dataset(
     }
     (folder / "dataset_info.json").write_text(json.dumps(stated))
     return shard
+
+
+def read_one(
+    folder: Path,
+    example: Example,
+    *,
+    options: SourceOptions | None = None,
+    features: dict[str, Any] | None = None,
+    name: str = "toy",
+) -> EpisodeReading:
+    """Write a dataset of one episode, and read it."""
+    write_dataset(folder, [example], features=features, name=name)
+    source = RldsSource(folder, options or SourceOptions())
+    return source.read(source.entries()[0])
+
+
+def told(reading: EpisodeReading, severity: str) -> dict[str, str]:
+    """Stream -> reason of the findings of a severity."""
+    return {f.stream: f.reason for f in reading.findings if f.severity == severity}

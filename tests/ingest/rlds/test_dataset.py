@@ -1,60 +1,38 @@
-"""Values, pictures and meaning of RLDS episodes."""
+"""Values and meaning of RLDS episodes."""
 
 import json
 import zlib
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ingest.errors import EpisodeError
 from ingest.formats import discover
 from ingest.pipeline import ingest_sources
 from ingest.rlds.source import RldsSource
-from ingest.source import EpisodeReading, SourceOptions
-from lake import Lake, read_episode, read_frames, visible_episodes
-from tests.ingest.hdf5_files import pictures
+from ingest.source import SourceOptions
+from lake import Lake, read_episode, visible_episodes
 from tests.ingest.rlds_files import (
     TEXT,
     Example,
-    depth_of,
     episode,
     example_class,
     frame,
     image,
-    png,
+    read_one,
     sequence,
     serialise,
     tensor,
+    told,
     tree,
-    write_dataset,
 )
-
-
-def _read(
-    folder: Path,
-    example: Example,
-    *,
-    options: SourceOptions | None = None,
-    features: dict[str, Any] | None = None,
-    name: str = "toy",
-) -> EpisodeReading:
-    write_dataset(folder, [example], features=features, name=name)
-    source = RldsSource(folder, options or SourceOptions())
-    return source.read(source.entries()[0])
-
-
-def _told(reading: EpisodeReading, severity: str) -> dict[str, str]:
-    """Stream -> reason of the findings of a severity."""
-    return {f.stream: f.reason for f in reading.findings if f.severity == severity}
 
 
 def test_values_types_and_roles_are_the_declared_ones(tmp_path: Path) -> None:
     example = episode()
-    found = _read(tmp_path, example).episode
+    found = read_one(tmp_path, example).episode
     roles = {f.name: (f.dtype, f.shape, f.role) for f in found.spec.features}
     assert roles == {
         "action": ("float32", (7,), "action"),
@@ -82,88 +60,6 @@ def test_values_types_and_roles_are_the_declared_ones(tmp_path: Path) -> None:
     assert "gripper" not in found.spec.conventions
 
 
-def test_jpegs_stay_byte_for_byte_and_in_order(tmp_path: Path) -> None:
-    example = episode()
-    video = _read(tmp_path, example).episode.cameras["image"]
-    assert bytes(video.payload) == b"".join(example["steps/observation/image"])
-    assert video.index.codec == "mjpeg"
-    assert video.index.step_to_frame.tolist() == list(range(6))
-
-
-def test_depth_keeps_its_16_bits(tmp_path: Path) -> None:
-    found = _read(tmp_path, episode()).episode
-    [camera] = [c for c in found.spec.cameras if c.is_depth]
-    video = found.cameras[camera.name]
-    assert video.index.pix_fmt == "gray16be"
-    for data, expected in zip(_packets(video), depth_of(6), strict=True):
-        np.testing.assert_array_equal(_decode(data, "gray16le"), expected)
-
-
-def _packets(video: Any) -> list[bytes]:
-    stops = np.cumsum(video.index.packet_size)
-    return [
-        bytes(video.payload[stop - size : stop])
-        for stop, size in zip(stops, video.index.packet_size, strict=True)
-    ]
-
-
-def _decode(data: bytes, pix_fmt: str) -> NDArray[Any]:
-    decoder = av.CodecContext.create("png", "r")
-    assert isinstance(decoder, av.VideoCodecContext)
-    [picture] = decoder.decode(av.Packet(data)) + decoder.decode(None)
-    return picture.to_ndarray(format=pix_fmt)
-
-
-def test_tensors_of_pixels_become_cameras(tmp_path: Path, lake: Lake) -> None:
-    seen = pictures(6, height=16, width=24)
-    example = episode() | {
-        "steps/observation/raw": seen,
-        "steps/observation/range": depth_of(6),
-    }
-    more = {"raw": tensor("uint8", 16, 24, 3), "range": tensor("uint16", 16, 24, 1)}
-    write_dataset(tmp_path, [example], features=tree(observation=more))
-    ingest_sources([tmp_path], lake, options=SourceOptions(images="png"))
-    [episode_id] = visible_episodes(lake, ["episode_id"])["episode_id"].to_pylist()
-    frames = read_frames(lake, episode_id, "raw", range(6))
-    np.testing.assert_array_equal(frames, seen.transpose(0, 3, 1, 2))
-    source = RldsSource(tmp_path, SourceOptions())
-    found = source.read(source.entries()[0]).episode
-    assert "crf=" in found.cameras["raw"].index.quality
-    for data, expected in zip(_packets(found.cameras["range"]), depth_of(6), strict=True):
-        np.testing.assert_array_equal(_decode(data, "gray16le"), expected)
-
-
-def test_float_depth_as_tfds_packs_it_is_told(tmp_path: Path) -> None:
-    meters = np.linspace(0.1, 3, 6 * 16 * 24, dtype=np.float32).reshape(6, 16, 24)
-    packed = [png(m.view(np.uint8).reshape(16, 24, 4)) for m in meters]
-    reading = _read(
-        tmp_path,
-        episode() | {"steps/observation/metric": packed},
-        features=tree(observation={"metric": image("float32", "png", 16, 24, 1)}),
-    )
-    assert _told(reading, "info")["metric"] == "float-pictures"
-    video = reading.episode.cameras["metric"]
-    for data, expected in zip(_packets(video), meters, strict=True):
-        rgba = np.ascontiguousarray(_decode(data, "rgba"))
-        np.testing.assert_array_equal(rgba.view(np.float32)[..., 0], expected)
-
-
-def test_pictures_that_never_change_and_flags_that_deny_them_are_told(tmp_path: Path) -> None:
-    example = episode() | {"episode_metadata/has_image": np.array([False])}
-    example["steps/observation/image"] = example["steps/observation/image"][:1] * 6
-    reading = _read(tmp_path, example)
-    reasons = {f.reason for f in reading.findings if f.stream == "image"}
-    assert reasons == {"constant-pictures", "flag-differs"}
-    assert reading.episode.cameras["image"].index.num_frames == 6
-
-
-def test_a_step_without_a_picture_is_marked(tmp_path: Path) -> None:
-    example = episode()
-    example["steps/observation/image"][2] = b""
-    video = _read(tmp_path, example).episode.cameras["image"]
-    assert video.index.step_to_frame.tolist() == [0, 1, -1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("encoding", ["zlib", "bytes"])
 def test_encoded_tensors_are_decoded(tmp_path: Path, encoding: str) -> None:
     values = np.arange(6 * 6, dtype=np.int16).reshape(6, 2, 3) - 7
@@ -172,7 +68,7 @@ def test_encoded_tensors_are_decoded(tmp_path: Path, encoding: str) -> None:
         "steps/x": [zlib.compress(r) for r in rows] if encoding == "zlib" else rows
     }
     features = tree(steps={"x": tensor("int16", 2, 3, encoding=encoding)})
-    found = _read(tmp_path, example, features=features).episode
+    found = read_one(tmp_path, example, features=features).episode
     assert found.features["x"].dtype == np.int16
     np.testing.assert_array_equal(found.features["x"], values)
 
@@ -182,13 +78,13 @@ def test_integers_of_every_size_come_back(tmp_path: Path) -> None:
     wide = np.array([0, 255, 300, 65535, 7, 1])
     example = episode() | {"steps/a": values, "steps/b": wide, "steps/c": wide}
     features = tree(steps={"a": tensor("int64"), "b": tensor("uint16"), "c": tensor("uint8")})
-    reading = _read(tmp_path, example, features=features)
+    reading = read_one(tmp_path, example, features=features)
     found = reading.episode.features
     np.testing.assert_array_equal(found["a"], values)
     assert found["b"].dtype == np.uint16
     np.testing.assert_array_equal(found["b"], wide)
     assert (found["c"].dtype, found["c"].tolist()) == (np.dtype(np.int64), wide.tolist())
-    assert _told(reading, "info")["c"] == "type-differs"
+    assert told(reading, "info")["c"] == "type-differs"
 
 
 def test_ragged_rows_keep_their_lengths(tmp_path: Path) -> None:
@@ -207,14 +103,14 @@ def test_ragged_rows_keep_their_lengths(tmp_path: Path) -> None:
         "even": sequence(tensor("int32")),
         "deep": sequence(sequence(tensor("int32"))),
     }
-    reading = _read(tmp_path, example, features=tree(steps=more))
+    reading = read_one(tmp_path, example, features=tree(steps=more))
     found = reading.episode.features
     rows = [np.array(json.loads(text), np.float32) for text in found["points"]]
     assert [len(row) for row in rows] == [2, 0, 1, 0, 3, 0]
     np.testing.assert_array_equal(np.concatenate(rows), values)
     assert (found["even"].dtype, found["even"].shape) == (np.dtype(np.int32), (6, 2))
     assert [json.loads(text) for text in found["deep"]] == [[[0, 1]], [], [], [], [], [[2]]]
-    assert _told(reading, "info")["points"] == "ragged"
+    assert told(reading, "info")["points"] == "ragged"
 
 
 def test_row_lengths_that_lie_lose_only_their_signal(tmp_path: Path) -> None:
@@ -225,8 +121,8 @@ def test_row_lengths_that_lie_lose_only_their_signal(tmp_path: Path) -> None:
         "steps/b/ragged_row_lengths_0": np.array([-1, 6, 0, 0, 0, 0]),
         "steps/c/ragged_flat_values": np.arange(5),
     }
-    reading = _read(tmp_path, example, features=tree())
-    assert _told(reading, "error") == {
+    reading = read_one(tmp_path, example, features=tree())
+    assert told(reading, "error") == {
         "a": "wrong-count",
         "steps/b": "bad-row-lengths",
         "steps/c": "bad-row-lengths",
@@ -236,7 +132,7 @@ def test_row_lengths_that_lie_lose_only_their_signal(tmp_path: Path) -> None:
 
 def test_an_instruction_that_changes_is_a_feature_and_told(tmp_path: Path) -> None:
     texts = ["reach"] * 3 + ["grasp"] * 3
-    reading = _read(tmp_path, episode() | {"steps/language_instruction": texts})
+    reading = read_one(tmp_path, episode() | {"steps/language_instruction": texts})
     assert reading.episode.instruction == "reach"
     assert reading.episode.features["language_instruction"].tolist() == texts
     assert "instruction-changes" in {f.reason for f in reading.findings}
@@ -250,7 +146,7 @@ def test_an_instruction_in_code_points_is_text(tmp_path: Path, dtype: str) -> No
     example = episode() | {"steps/observation/instruction": np.tile(row, (6, 1))}
     del example["steps/language_instruction"]
     features = tree(observation={"instruction": tensor(dtype, 32)})
-    assert _read(tmp_path, example, features=features).episode.instruction == text
+    assert read_one(tmp_path, example, features=features).episode.instruction == text
 
 
 def test_natural_language_below_observation_is_the_instruction(tmp_path: Path) -> None:
@@ -258,7 +154,7 @@ def test_natural_language_below_observation_is_the_instruction(tmp_path: Path) -
     text = example.pop("steps/language_instruction")
     example["steps/observation/natural_language_instruction"] = text
     example["steps/observation/natural_language_embedding"] = np.zeros((6, 512), np.float32)
-    found = _read(tmp_path, example).episode
+    found = read_one(tmp_path, example).episode
     assert found.instruction == "pick up the cup"
     roles = {f.name: f.role for f in found.spec.features}
     assert roles["natural_language_embedding"] == "other"
@@ -267,12 +163,12 @@ def test_natural_language_below_observation_is_the_instruction(tmp_path: Path) -
 def test_flags_and_first_action_are_told_never_dropped(tmp_path: Path) -> None:
     example = episode()
     example["steps/action"][0, :6] = 0
-    reading = _read(tmp_path / "a", example)
+    reading = read_one(tmp_path / "a", example)
     assert {"last-step-not-valid", "zero-first-action"} <= {f.reason for f in reading.findings}
     assert reading.episode.num_steps == 6
     np.testing.assert_array_equal(reading.episode.features["action"][0, :6], np.zeros(6))
     cut = episode() | {"steps/is_last": np.zeros(6, bool), "steps/is_first": np.zeros(6, bool)}
-    reading = _read(tmp_path / "b", cut)
+    reading = read_one(tmp_path / "b", cut)
     assert {"is-last-differs", "is-first-differs"} <= {f.reason for f in reading.findings}
     assert "zero-first-action" not in {f.reason for f in reading.findings}
 
@@ -283,7 +179,7 @@ def test_actions_in_parts_all_have_the_role(tmp_path: Path) -> None:
     example["steps/action/world_vector"] = action[:, :3]
     example["steps/action/open_gripper"] = np.arange(6) % 2
     example["steps/action/world_vector"][0] = 0
-    reading = _read(tmp_path, example)
+    reading = read_one(tmp_path, example)
     roles = {f.name: f.role for f in reading.episode.spec.features}
     assert roles["action_world_vector"] == roles["action_open_gripper"] == "action"
     assert reading.episode.spec.conventions["gripper"].endswith("1 open, 0 closed")
@@ -291,16 +187,16 @@ def test_actions_in_parts_all_have_the_role(tmp_path: Path) -> None:
 
 
 def test_the_rate_is_of_the_table_the_user_or_nobody(tmp_path: Path) -> None:
-    known = _read(tmp_path / "a", episode(), name="fractal20220817_data")
+    known = read_one(tmp_path / "a", episode(), name="fractal20220817_data")
     assert (known.episode.fps, known.episode.embodiment) == (3.0, "google_robot")
     assert known.episode.timestamps_ns[:3].tolist() == [0, 333333333, 666666667]
     assert "rate-from-table" in {f.reason for f in known.findings}
-    given = _read(
+    given = read_one(
         tmp_path / "b", episode(), name="fractal20220817_data", options=SourceOptions(fps=10)
     )
     assert given.episode.fps == 10.0
     assert "rate-from-table" not in {f.reason for f in given.findings}
-    unknown = _read(tmp_path / "c", episode())
+    unknown = read_one(tmp_path / "c", episode())
     assert unknown.episode.fps is None
     assert unknown.episode.timestamps_ns.tolist() == list(range(6))
     assert "no-clock" in {f.reason for f in unknown.findings}
@@ -308,7 +204,7 @@ def test_the_rate_is_of_the_table_the_user_or_nobody(tmp_path: Path) -> None:
 
 def test_a_known_gripper_is_a_convention_and_not_applied(tmp_path: Path) -> None:
     example = episode()
-    found = _read(tmp_path, example, name="droid").episode
+    found = read_one(tmp_path, example, name="droid").episode
     assert found.spec.conventions["gripper"] == "action: 1 closed, 0 open"
     np.testing.assert_array_equal(
         found.features["action"], example["steps/action"].astype(np.float32)
@@ -332,9 +228,9 @@ def test_a_lone_shard_is_read_by_its_counts(tmp_path: Path) -> None:
 def test_declared_and_stored_signals_are_compared(tmp_path: Path) -> None:
     example = episode() | {"steps/surprise": np.arange(6)}
     del example["steps/reward"]
-    reading = _read(tmp_path, example)
-    assert _told(reading, "error") == {"steps/reward": "missing-stream"}
-    assert _told(reading, "info")["surprise"] == "undeclared-stream"
+    reading = read_one(tmp_path, example)
+    assert told(reading, "error") == {"steps/reward": "missing-stream"}
+    assert told(reading, "info")["surprise"] == "undeclared-stream"
     assert reading.episode.features["surprise"].tolist() == list(range(6))
 
 
@@ -358,14 +254,14 @@ def test_one_bad_signal_never_stops_the_others(
     tmp_path: Path, name: str, values: Any, declared: Any, reason: str
 ) -> None:
     features = tree(steps={"x": declared})
-    reading = _read(tmp_path, episode() | {name: values}, features=features)
-    assert _told(reading, "error") == {"x": reason}
+    reading = read_one(tmp_path, episode() | {name: values}, features=features)
+    assert told(reading, "error") == {"x": reason}
     assert {"action", "state"} <= set(reading.episode.features)
 
 
 def test_a_large_fact_of_the_episode_is_not_repeated_without_end(tmp_path: Path) -> None:
     example = episode() | {"episode_metadata/blob": np.zeros(1 << 20, np.float32)}
-    assert _told(_read(tmp_path, example), "error") == {
+    assert told(read_one(tmp_path, example), "error") == {
         "episode_metadata_blob": "episode-value-too-large"
     }
 
@@ -382,7 +278,7 @@ def test_records_that_are_no_episodes_are_refused(
     tmp_path: Path, example: Example, reason: str
 ) -> None:
     with pytest.raises(EpisodeError) as raised:
-        _read(tmp_path, example)
+        read_one(tmp_path, example)
     assert raised.value.reason == reason
     assert "toy-train" in str(raised.value)
 
